@@ -54,3 +54,16 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> TopicFactory:
         return name
 
     return make
+
+
+@pytest.fixture
+def begun(broker: Broker, topic: TopicFactory) -> TopicFactory:
+    """Like `topic`, and a group of the same name has begun in it."""
+    from ingest.delivery import begin_group
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = topic(partitions, **configs)
+        begin_group(name, name, broker.bootstrap_servers)
+        return name
+
+    return make

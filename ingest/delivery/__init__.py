@@ -11,6 +11,7 @@ from ingest.delivery.delivery_errors import (
     StoreFailed,
     TransactionAborted,
 )
+from ingest.delivery.group_positions import begin_group
 from ingest.delivery.grouped import Grouped
 from ingest.delivery.mode import AtLeastOnce, AtMostOnce, DeliveryMode, ExactlyOnce
 from ingest.delivery.outgoing import Outgoing
@@ -47,5 +48,6 @@ __all__ = [
     "TransactionalProducer",
     "Transform",
     "Transformed",
+    "begin_group",
     "transform",
 ]

@@ -162,6 +162,8 @@ class Consumer:
                     last_record_at = time.monotonic()
                 elif self._is_due():
                     self._commit()
+                if self._member.waits:
+                    last_record_at = time.monotonic()
         finally:
             self._commit_with_retries()
         return self.counts
@@ -195,7 +197,7 @@ class Consumer:
     def _rewind(self) -> None:
         """Commit and rewind: unprocessed records are read again. In at_most_once they are committed already, and lost."""
         self._commit_with_retries()
-        self._member.rewind()
+        self._member.forget()
 
     def _work(self, record: Any, work: Callable[[Any], object]) -> None:
         attempts = self._dead_letter.attempts if self._dead_letter else 1

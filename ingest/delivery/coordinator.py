@@ -38,3 +38,12 @@ def finish_every_rebalance(coordinator: Any) -> None:
         return True
 
     coordinator.need_rejoin = needed_until_finished
+
+
+def ask_offsets_anew(coordinator: Any) -> None:
+    """Send a request for committed offsets at the next time that they are asked for.
+
+    kafka-python 3.0.12 keeps a request that timed out, and gives its late answer to whoever asks for the same partitions next. By then
+    the partitions may have had another owner, whose work would be done again.
+    """
+    coordinator._offset_fetch_futures.clear()

@@ -11,18 +11,19 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from kafka import AsyncConsumerRebalanceListener, ConsumerGroupMetadata, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError, NoOffsetForPartitionError
+from kafka.errors import KafkaConfigurationError, KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from ingest.delivery.buffer import Buffer
-from ingest.delivery.coordinator import finish_every_rebalance, notice_every_loss
+from ingest.delivery.coordinator import ask_offsets_anew, finish_every_rebalance, notice_every_loss
+from ingest.delivery.group_positions import GroupPositions
 from ingest.kafka.connection import greet, known, refused
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.runtime.errors import InvalidEnvironment, InvalidInput
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput, RunStopped
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
 Offsets: TypeAlias = Mapping[TopicPartition, int]
@@ -32,8 +33,6 @@ _POLL_S: Final = 0.2
 _TOPICS_WITHIN_S: Final = 10.0
 # Partitions are assigned only after every member has polled again.
 _REBALANCE_WITHIN_S: Final = 10.0
-# The broker does not return offsets that an open transaction holds (KIP-447). That transaction's timeout bounds the wait.
-_COMMITTED_WITHIN_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -45,9 +44,9 @@ class Member:
     called afterwards with the partitions that are gone and with whether such offsets were committed. Both run inside `poll`. Raises
     InvalidEnvironment BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN, REBALANCE_UNKNOWN or CLIENT_OPTIONS.
 
-    `positions` is for offsets that are stored elsewhere. Each poll calls it with the assigned and forgotten partitions whose position is
-    not known yet, and seeks to the offsets that it returns. No record of a partition is fetched before that. A partition that it leaves
-    out is asked for again by the next poll. Use it with auto_offset_reset="none": a position that Kafka no longer has is then an error.
+    It reads on at the group's committed offsets, see GroupPositions. `positions` is for offsets that are stored elsewhere. Each poll calls
+    it with the assigned and forgotten partitions whose position is not known yet, and seeks to the offsets that it returns. No record of
+    a partition is fetched before that. A partition that it leaves out is asked for again by the next poll.
     """
 
     def __init__(
@@ -62,19 +61,18 @@ class Member:
         dropped: Callable[[set[TopicPartition], bool], object] = lambda gone, finished: None,
         positions: Callable[[set[TopicPartition]], Offsets] | None = None,
     ) -> None:
-        self._finish, self._dropped, self._positions = finish, dropped, positions
+        self._finish, self._dropped = finish, dropped
         self._buffer = buffer
+        self._failed: KafkaError | RunStopped | None = None  # the log is not the one that was read, or begins behind our position
         self._full = False  # every assigned partition is full or paused, and at least one is full
         self._stale: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._eager = rebalance == "eager"
         self._topics = tuple(topics)
         if rebalance not in _ASSIGNORS:
             found, expected = f"rebalance is {rebalance!r}.", f"one of {', '.join(_ASSIGNORS)}."
             raise InvalidInput("REBALANCE_UNKNOWN", found, expected=expected, remedy="correct it, or leave it out.")
         if not self._topics:
             raise InvalidInput("TOPIC_UNKNOWN", "no topic is given.", expected="at least one topic to read.", remedy="name one.")
-        self._reset: str = options["auto_offset_reset"]
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
         known(options, KafkaConsumer)
@@ -94,6 +92,8 @@ class Member:
             ) from error
         notice_every_loss(self._consumer._coordinator)
         finish_every_rebalance(self._consumer._coordinator)
+        self._committed = GroupPositions(self._consumer, kafka, options["group_id"]) if positions is None else None
+        self._positions = positions or self._committed_offsets
         self._consumer.subscribe(list(self._topics), listener=_Listener(self))
         try:
             self._know_topics(kafka.bootstrap_servers)
@@ -111,6 +111,11 @@ class Member:
         """The partitions that this member owns as of the last poll."""
         return set(self._consumer.assignment())
 
+    @property
+    def waits(self) -> bool:
+        """Whether the position of an assigned partition is not known yet: a run that waits for it is not idle."""
+        return bool(self._stale & self.assignment)
+
     def poll(self, timeout_s: float) -> None:
         """Fetch records into the buffer; rebalances happen here.
 
@@ -118,12 +123,23 @@ class Member:
         Members with short polls would rebalance without end.
         """
         self._poll_once(timeout_s)
-        deadline = time.monotonic() + _REBALANCE_WITHIN_S
-        while self._consumer._coordinator.need_rejoin() and time.monotonic() < deadline:
-            self._poll_once(1.0)
+        coordinator, deadline = self._consumer._coordinator, time.monotonic() + _REBALANCE_WITHIN_S
+        if coordinator.need_rejoin():
+            while coordinator.need_rejoin() and time.monotonic() < deadline:
+                coordinator.poll(timeout_ms=1_000)  # the consumer's poll would also wait for records, which nothing fetches yet
+            self._poll_once(0)
 
     def _poll_once(self, timeout_s: float) -> None:
-        found = self._consumer.poll(timeout_ms=max(timeout_s, 0) * 1000)
+        found: Mapping[TopicPartition, Iterable[Any]] = {}
+        try:
+            polled = self._consumer.poll(timeout_ms=max(timeout_s, 0) * 1000)
+            if self._committed is not None:
+                self._committed.check_topics()
+            found = polled
+        except NoOffsetForPartitionError as error:  # the client has looked for itself, before the listener was called
+            self._stale |= set(error.args[0])
+        except (OffsetOutOfRangeError, LogTruncationError, RunStopped) as error:
+            self._failed = error
         if not self.assignment:
             for topic in self._topics:
                 self._consumer.partitions_for_topic(topic)
@@ -140,7 +156,9 @@ class Member:
     def gather(self, records: int, time_s: float, stop: Callable[[], bool]) -> list[Any]:
         """Take up to `records` records, in order per partition, within `time_s` of the first one; fewer if the buffer is full.
 
-        Returns an empty list if none arrived. The caller must have processed the records of the last `gather`.
+        Returns an empty list if none arrived. The caller must have processed the records of the last `gather`. If a broker has no record
+        at a position, the records that wait are returned first. Then it raises what GroupPositions says, or with `positions` kafka-python's
+        OffsetOutOfRangeError or LogTruncationError.
         """
         self._buffer.worked()
         self.poll(0)
@@ -155,6 +173,8 @@ class Member:
             self.poll(min(due - now, _POLL_S))
             if due == float("inf") and not self._buffer.count(self._paused):
                 break
+        if self._failed is not None and not self._buffer.count(self._paused):
+            self._raise_failed(self._failed)
         taken = self._buffer.take(records, self._paused)
         self._hold_back()
         return taken
@@ -165,20 +185,21 @@ class Member:
 
     def commit(self, offsets: Offsets, within_s: float | None = None) -> None:
         """Commit next offsets outside a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""
-        timeout_ms = None if within_s is None else within_s * 1000
-        self._consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}, timeout_ms=timeout_ms)
+        self._consumer.commit(self.marked(offsets), timeout_ms=None if within_s is None else within_s * 1000)
 
-    def rewind(self) -> None:
-        """Clear the buffer and seek to the committed offsets. Raises kafka.errors.KafkaError; the next poll then tries again."""
-        self.forget()
-        self._rewind_stale()
+    def marked(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Next offsets as they have to be committed: here, or in a transaction."""
+        if self._committed is None:
+            return {place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
+        return self._committed.marked(offsets)
 
     def forget(self, *places: TopicPartition) -> None:
-        """Like `rewind`, but seek at the next poll: for a run that ends with an error and may be started again.
+        """Clear the buffer; the next poll goes back to the committed offsets. So a second run skips nothing.
 
         With `places`, only for these partitions.
         """
         self._stale |= set(places) or self.assignment
+        ask_offsets_anew(self._consumer._coordinator)
         for place in places:
             self._buffer.drop(place)
         if not places:
@@ -222,42 +243,40 @@ class Member:
         ours, held = self.assignment, set(self._consumer.paused())
         full = {place for place in ours if self._buffer.is_full(place, len(ours), was_full=place in held)}
         wanted = full | (ours & (self._paused | self._stale))
-        self._full = bool(full) and wanted == ours
+        if self._failed is not None:
+            wanted = ours
+        self._full = bool(full or self._failed is not None) and wanted == ours
         for place in wanted - held:
             self._consumer.pause(place)
         for place in (held & ours) - wanted:
             self._consumer.resume(place)
 
-    def _rewind_stale(self) -> None:
-        """Seek stale partitions to the committed offsets, or to those of `positions`.
+    def _committed_offsets(self, places: set[TopicPartition]) -> Offsets:
+        assert self._committed is not None
+        return self._committed.take(places)
 
-        When an eager rebalance revokes a partition and assigns it again, kafka-python keeps its fetch position and would skip the records
-        that were dropped.
-        """
+    def _raise_failed(self, failed: KafkaError | RunStopped) -> NoReturn:
+        self._failed = None
+        self.forget()
+        if isinstance(failed, RunStopped) or self._committed is None:
+            raise failed
+        raise self._committed.explain(failed) from failed
+
+    def _rewind_stale(self) -> None:
+        """Seek to the positions of partitions that are new here or forgotten; those that are not known yet are asked for again."""
         self._stale &= self.assignment
-        if self._positions is not None:
-            for place, offset in (self._positions(set(self._stale)) if self._stale else {}).items():
-                self._consumer.seek(place, offset)
-                self._stale.discard(place)
-            return
-        for place in tuple(self._stale):
-            with suppress(IllegalStateError):  # revoked in the meantime
-                self._seek(place, self._consumer.committed(place, timeout_ms=_COMMITTED_WITHIN_S * 1000))
+        for place, offset in (self._positions(set(self._stale)) if self._stale else {}).items():
+            self._consumer.seek(place, offset)
             self._stale.discard(place)
 
-    def _seek(self, place: TopicPartition, committed: int | None) -> None:
-        if committed is not None:
-            self._consumer.seek(place, committed)
-        elif self._reset == "earliest":
-            self._consumer.seek_to_beginning(place)
-        elif self._reset == "latest":
-            self._consumer.seek_to_end(place)
-        else:
-            raise NoOffsetForPartitionError(place)
-
     def _await_positions(self, places: set[TopicPartition]) -> None:
-        """Fetch nothing of these partitions until `positions` returns their offsets, which needs a request that must not block here."""
+        """Fetch nothing of these partitions until their positions are known, which needs a request that must not block here.
+
+        Also for those that the client believes to have kept: when an eager rebalance revokes a partition and assigns it again, kafka-python
+        keeps its fetch position and would skip the records that were dropped.
+        """
         self._stale |= places
+        ask_offsets_anew(self._consumer._coordinator)
         for place in places:
             self._buffer.drop(place)
             self._consumer.seek(place, 0)  # any position: without one, the client would look for a committed offset
@@ -281,17 +300,14 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         finished = bool(offsets)
         if offsets:
             try:
-                await self._member._consumer.commit_async({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
+                await self._member._consumer.commit_async(self._member.marked(offsets))
             except KafkaError as error:
                 _log.info("offsets of revoked partitions were not committed, their records are read again: %r", error)
                 finished = False
         self._member._gone(places, finished=finished)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        if self._member._positions is not None:
-            self._member._await_positions(set(assigned))
-        elif self._member._eager:
-            self._member._stale |= set(assigned)
+        self._member._await_positions(set(assigned))
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
         self._member._gone(set(lost), finished=False)

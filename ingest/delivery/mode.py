@@ -55,11 +55,17 @@ _BATCHING: Final[Mapping[str, Any]] = {
     "allow_auto_create_topics": False,
     "metrics_enabled": False,
 }
-_READING: Final[dict[str, Any]] = {"enable_auto_commit": False, "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+_READING: Final[dict[str, Any]] = {"enable_auto_commit": False, "isolation_level": "read_committed", "auto_offset_reset": "none"}
 _GROUP_RULES: Final = (
     _Rule("enable_auto_commit", _is(False), "False; offsets are committed before, after or together with the work", _NO_AUTO_COMMIT),
     _Rule("max_poll_records", lambda given: given >= 1, "at least 1", "no record would ever be read"),
     _Rule("group_id", bool, "a name", "without a group, nothing remembers which records were read"),
+    _Rule(
+        "auto_offset_reset",
+        _is("none"),
+        "'none'; a group begins with begin_group, a database sink at its starting_offsets",
+        "if a position is missing or its records are gone, records would be skipped or processed again without an error",
+    ),
     _Rule(
         "partition_assignment_strategy",
         lambda given: False,
@@ -79,12 +85,6 @@ _BYTES_OUT: Final = tuple(
         "the bytes passed in are counted to bound the records in flight, and a dead letter keeps its original bytes",
     )
     for name in ("key_serializer", "value_serializer")
-)
-_LOSSLESS_READ: Final = _Rule(
-    "auto_offset_reset",
-    lambda given: given != "latest",
-    "'earliest' or 'none'",
-    "records written before the first commit, or after the offsets expired, would be skipped",
 )
 _SEEN_LEVEL: Final = _Rule(
     "isolation_level",
@@ -148,7 +148,7 @@ class AtLeastOnce:
 
     def consumer_options(self, group_id: str, **more: Any) -> dict[str, Any]:
         """Options of a consumer; raises GuaranteeBroken."""
-        return _checked(self.name, _READING | {"group_id": group_id}, more, (*_GROUP_RULES, _SEEN_LEVEL, _LOSSLESS_READ))
+        return _checked(self.name, _READING | {"group_id": group_id}, more, (*_GROUP_RULES, _SEEN_LEVEL))
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class ExactlyOnce:
     def consumer_options(self, group_id: str, **more: Any) -> dict[str, Any]:
         """Options of a consumer; raises GuaranteeBroken."""
         committed = _Rule("isolation_level", _is("read_committed"), "'read_committed'", "records of aborted transactions would be seen")
-        return _checked(self.name, _READING | {"group_id": group_id}, more, (*_GROUP_RULES, committed, _LOSSLESS_READ))
+        return _checked(self.name, _READING | {"group_id": group_id}, more, (*_GROUP_RULES, committed))
 
 
 DeliveryMode: TypeAlias = AtMostOnce | AtLeastOnce | ExactlyOnce

@@ -74,7 +74,7 @@ class Transaction:
             first = self._in_flight.errors[0]
             raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({named(first)})")
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
+    def send_offsets(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         """Commit the input's next offsets with this transaction, as the member of `group` that read it. Several calls add up.
 
         `group` must be the consumer's metadata from when it got the records. kafka-python forgets its membership when it learns that the
@@ -82,7 +82,8 @@ class Transaction:
         """
         if group.generation_id < 0 or not group.member_id:
             raise GroupMovedOn(f"the consumer is no longer a member of the group {group.group_id}")
-        self._offsets.setdefault(group, {}).update({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
+        marked = {place: OffsetAndMetadata(offset, "", -1) if isinstance(offset, int) else offset for place, offset in offsets.items()}
+        self._offsets.setdefault(group, {}).update(marked)
 
 
 class TransactionalProducer:

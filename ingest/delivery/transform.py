@@ -143,6 +143,8 @@ class Transform:
                     records.clear()  # frees them before the next ones are gathered
                     last_record_at, failures = time.monotonic(), 0
                 last_answer_at = time.monotonic()
+                if self._member.waits:
+                    last_record_at = last_answer_at
             except (TransactionAborted, OutcomeUnknown) as error:
                 # The committed offsets show the outcome: the broker does not return them while a transaction holds some of them.
                 self.counts.repeated += 1
@@ -189,7 +191,7 @@ class Transform:
                 _send(transaction, change)
             step("sent")
             after = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
-            transaction.send_offsets(after, self._member.group)
+            transaction.send_offsets(self._member.marked(after), self._member.group)
         self._member.give_back(rest)
         if self._states is not None:
             self._states.keep()

@@ -75,7 +75,7 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
     if error is not NoError:
         raise kafka_errors.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").environment_error()
     partitions = tuple(sorted(p["partition_index"] for p in found["partitions"]))
-    return Topic(name, _id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
+    return Topic(name, id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
 
 
 def settings_of(kafka: KafkaOptions, name: str, *keys: str, within_s: float = ANSWER_WITHIN_S) -> dict[str, str]:
@@ -229,8 +229,8 @@ class Ends:
             self._consumer = None
 
 
-def _id_text(value: object) -> str:
-    """A topic id in Kafka's notation: URL-safe base64 of the 16 bytes, without padding. Empty for no id."""
+def id_text(value: object) -> str:
+    """A topic id of kafka-python in Kafka's notation: URL-safe base64 of the 16 bytes, without padding. Empty for no id."""
     if value is None:
         return ""
     number = value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from base64 import b64encode
 from collections import defaultdict
@@ -12,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaProducer, TopicPartition
 from sqlalchemy import Engine, select
 
-from ingest.delivery import GuaranteeBroken, PoisonRecord
+from ingest.delivery import GuaranteeBroken, PoisonRecord, begin_group
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
 from ingest.delivery.database.tables import dead_letter
 from ingest.delivery.effects import EffectConsumer, Effected, Effects
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
+from ingest.lab.broker.broker_probe import admin
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.payment_service import PaymentService
-from ingest.runtime.errors import InvalidInput
+from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.database.effects_scene import Payments, emptied, request
 from tests.kafka.topics import QUICK, Topics
 from tests.polling import until
@@ -72,8 +74,8 @@ def consume(effects: Effects, topics: Topics, topic: str, **more: Any) -> Effect
         return reading.run(idle_s=2.0)  # on a busy machine a broker may need a second to find its leader
 
 
-def test_each_event_is_charged_once_however_often_its_record_is_in_the_topic(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
-    name, events = topic(3), [f"order-{number}" for number in range(20)]
+def test_each_event_is_charged_once_however_often_its_record_is_in_the_topic(payments: Payments, topics: Topics, begun: MakeTopic) -> None:
+    name, events = begun(3), [f"order-{number}" for number in range(20)]
     topics.write(name, [request(event) for event in events * 3], lambda number: b"key-%d" % number)
     counts = consume(payments.offers("look-up"), topics, name)
     assert (counts.success, counts.duplicates) == (20, 40)
@@ -86,9 +88,9 @@ def test_each_event_is_charged_once_however_often_its_record_is_in_the_topic(pay
 
 
 def test_calls_of_one_key_are_made_in_their_order_even_if_some_need_several_attempts(
-    payments: Payments, topics: Topics, topic: MakeTopic
+    payments: Payments, topics: Topics, begun: MakeTopic
 ) -> None:
-    name = topic(2)
+    name = begun(2)
     events = [f"order-{number}" for number in range(40)]
     topics.write(name, map(request, events), lambda number: b"key-%d" % (number % 4))
     payments.service.fault("error_before", 6)
@@ -102,9 +104,9 @@ def test_calls_of_one_key_are_made_in_their_order_even_if_some_need_several_atte
 
 
 def test_records_without_a_usable_id_or_request_are_kept_with_their_bytes(
-    payments: Payments, broker: Broker, topics: Topics, topic: MakeTopic
+    payments: Payments, broker: Broker, topics: Topics, begun: MakeTopic
 ) -> None:
-    name = topic()
+    name = begun()
     bad: list[bytes | None] = [b"\xff", None, request(""), request("a" * 256), request("a\0b"), json.dumps({"event": 7}).encode()]
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for number, value in enumerate([*bad, request("no-request")]):
@@ -128,9 +130,9 @@ def test_records_without_a_usable_id_or_request_are_kept_with_their_bytes(
 
 
 def test_without_dead_letters_a_bad_record_ends_the_run_and_nothing_behind_it_is_acknowledged(
-    payments: Payments, topics: Topics, topic: MakeTopic
+    payments: Payments, topics: Topics, begun: MakeTopic
 ) -> None:
-    name = topic()
+    name = begun()
     topics.write(name, [request("order-1"), b"?", request("order-2")])
     charge = payments.offers("look-up")
     with consumer(charge, topics, name, dead_letter=False) as reading:
@@ -143,17 +145,17 @@ def test_without_dead_letters_a_bad_record_ends_the_run_and_nothing_behind_it_is
 
 
 @pytest.mark.slow
-def test_records_that_need_no_call_are_only_acknowledged(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
-    name = topic()
+def test_records_that_need_no_call_are_only_acknowledged(payments: Payments, topics: Topics, begun: MakeTopic) -> None:
+    name = begun()
     topics.write(name, [b"other", request("order-1"), b"other"])
     counts = consume(payments.offers("look-up"), topics, name, needed=lambda record: record.value != b"other")
     assert (counts.success, counts.no_call, counts.dead) == (1, 2, 0) and topics.committed(name, name) == {0: 3}
 
 
 def test_a_stop_while_the_api_is_down_leaves_records_unacknowledged_for_the_next_run(
-    payments: Payments, topics: Topics, topic: MakeTopic
+    payments: Payments, topics: Topics, begun: MakeTopic
 ) -> None:
-    name, events = topic(), [f"order-{number}" for number in range(6)]
+    name, events = begun(), [f"order-{number}" for number in range(6)]
     charge = payments.offers("look-up")
     topics.write(name, map(request, events[:3]), lambda number: b"a")
     assert consume(charge, topics, name).success == 3
@@ -174,8 +176,8 @@ def test_a_stop_while_the_api_is_down_leaves_records_unacknowledged_for_the_next
 
 
 @pytest.mark.slow
-def test_held_and_failed_calls_are_acknowledged(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
-    name = topic()
+def test_held_and_failed_calls_are_acknowledged(payments: Payments, topics: Topics, begun: MakeTopic) -> None:
+    name = begun()
     payments.service.declines_over_cents = 500
     payments.service.fault("close_before")
     topics.write(name, [request("order-1"), request("order-2", 501), request("order-3")], lambda number: b"a")
@@ -186,9 +188,9 @@ def test_held_and_failed_calls_are_acknowledged(payments: Payments, topics: Topi
 
 @pytest.mark.slow
 def test_calls_that_take_longer_than_the_group_waits_do_not_cost_the_membership(
-    payments: Payments, topics: Topics, topic: MakeTopic
+    payments: Payments, topics: Topics, begun: MakeTopic
 ) -> None:
-    name = topic()
+    name = begun()
     topics.write(name, [request(f"order-{number}") for number in range(4)], lambda number: b"a")
     payments.service.slow_s = 1.2
     payments.service.fault("slow_before", 4)
@@ -206,8 +208,8 @@ def test_calls_that_take_longer_than_the_group_waits_do_not_cost_the_membership(
 
 
 @pytest.mark.slow
-def test_partitions_that_move_while_calls_are_under_way_double_nothing(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
-    name, events = topic(4), [f"order-{number}" for number in range(120)]
+def test_partitions_that_move_while_calls_are_under_way_double_nothing(payments: Payments, topics: Topics, begun: MakeTopic) -> None:
+    name, events = begun(4), [f"order-{number}" for number in range(120)]
     topics.write(name, map(request, events), lambda number: b"key-%d" % number)
     payments.service.slow_s = 0.3
     payments.service.fault("slow_before", 60)
@@ -229,9 +231,76 @@ def test_partitions_that_move_while_calls_are_under_way_double_nothing(payments:
     assert sum(each.success for each in counts) == 120 and all(each.success for each in counts)
 
 
-def test_wrong_options_are_refused(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
-    charge, name = payments.offers("look-up"), topic()
+def test_wrong_options_are_refused(payments: Payments, topics: Topics, begun: MakeTopic) -> None:
+    charge, name = payments.offers("look-up"), begun()
     with pytest.raises(InvalidInput, match="EFFECT_OPTION"):
         consumer(charge, topics, name, workers=0)
     with pytest.raises(GuaranteeBroken, match="enable_auto_commit"):
         consumer(charge, topics, name, enable_auto_commit=True)
+
+
+class Charging:
+    """A topic with five charged orders, and runs of the group that charges."""
+
+    def __init__(self, payments: Payments, topics: Topics, name: str) -> None:
+        self.payments, self.topics, self.name = payments, topics, name
+        self.charge = payments.offers("look-up")
+        topics.write(name, [request(f"order-{number}") for number in range(5)])
+        assert consume(self.charge, topics, name).success == 5
+
+    def stopped(self, code: str) -> RunStopped:
+        """The next run makes no call. Then do what its error says."""
+        before = self.payments.service.requests.copy()
+        with pytest.raises(RunStopped) as stopped:
+            consume(self.charge, self.topics, self.name)
+        assert stopped.value.code == code and self.payments.service.requests == before
+        (*_, call) = re.findall(r"`(begin_group\([^`]*)`", stopped.value.remedy)
+        eval(call, {"begin_group": begin_group})
+        return stopped.value
+
+
+@pytest.fixture
+def charging(payments: Payments, topics: Topics, begun: MakeTopic) -> Charging:
+    return Charging(payments, topics, begun())
+
+
+def test_a_group_that_never_began_makes_no_call(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
+    name = topic()
+    topics.write(name, [request("order-1")])
+    with pytest.raises(RunStopped, match="GROUP_POSITION_MISSING"):
+        consume(payments.offers("look-up"), topics, name)
+    assert payments.states() == {}
+
+
+def test_expired_offsets_stop_the_run_and_after_the_remedy_no_event_is_charged_again(charging: Charging) -> None:
+    with admin(charging.topics.servers, timeout_s=30) as client:
+        client.delete_groups([charging.name])
+    charging.stopped("GROUP_POSITION_MISSING")
+    assert consume(charging.charge, charging.topics, charging.name).duplicates == 5
+
+
+def test_deleted_records_that_were_not_read_stop_the_run_with_their_range(charging: Charging) -> None:
+    charging.topics.write(charging.name, [request(f"order-{number}") for number in range(5, 9)])
+    with admin(charging.topics.servers, timeout_s=30) as client:
+        client.delete_records({TopicPartition(charging.name, 0): 7})
+    assert f"offsets 5 to 6 of {charging.name}[0] (2 in all)" in charging.stopped("GROUP_RECORDS_EXPIRED").found
+    assert consume(charging.charge, charging.topics, charging.name).success == 2
+
+
+def test_a_shorter_recreated_topic_stops_the_run(charging: Charging) -> None:
+    name = charging.name
+    with admin(charging.topics.servers, timeout_s=30) as client:
+        (old,) = client.list_group_offsets(name)[name].values()
+    charging.topics.recreate(name)
+    charging.topics.write(name, [request("order-9")])
+    charging.stopped("GROUP_POSITION_MISSING")
+    with admin(charging.topics.servers, timeout_s=30) as client:  # as a member that has not noticed commits
+        client.alter_group_offsets(name, {TopicPartition(name, 0): old})
+    charging.stopped("GROUP_TOPIC_RECREATED")
+    assert consume(charging.charge, charging.topics, name).success == 1
+
+
+def test_a_new_partition_is_charged_from_its_first_record(charging: Charging) -> None:
+    charging.topics.add_partition(charging.name, [request("order-9")])
+    assert consume(charging.charge, charging.topics, charging.name).success == 1
+    assert charging.topics.committed(charging.name, charging.name) == {0: 5, 1: 1}

@@ -147,10 +147,10 @@ def test_a_change_without_an_answer_is_neither_lost_nor_taken_for_another_worker
 
 @pytest.mark.slow
 def test_a_bad_record_that_cannot_be_kept_is_read_again_by_the_next_run(
-    payments: Payments, server: Postgres, broker: Broker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    payments: Payments, server: Postgres, broker: Broker, begun: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(effect_store, "DATABASE_WITHIN_S", 0.5)
-    topics, name = Topics(broker.bootstrap_servers), topic()
+    topics, name = Topics(broker.bootstrap_servers), begun()
     topics.write(name, [b"?", request("order-1")])
     with consumer(payments.offers("look-up"), topics, name) as reading:
         server.kill()
@@ -165,9 +165,9 @@ def test_a_bad_record_that_cannot_be_kept_is_read_again_by_the_next_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("offers", ["look-up", "keys"])
 def test_a_database_that_is_killed_again_and_again_under_load_doubles_nothing(
-    payments: Payments, server: Postgres, broker: Broker, topic: Callable[..., str], offers: str
+    payments: Payments, server: Postgres, broker: Broker, begun: Callable[..., str], offers: str
 ) -> None:
-    topics, name = Topics(broker.bootstrap_servers), topic(2)
+    topics, name = Topics(broker.bootstrap_servers), begun(2)
     events = [f"order-{number}" for number in range(300)]
     topics.write(name, map(request, events), lambda number: b"key-%d" % (number % 40))
     payments.service.slow_s = 0.05

@@ -55,8 +55,8 @@ def payments(engine: Engine, tmp_path: Path) -> Iterator[Payments]:
 
 
 @pytest.fixture
-def scene(payments: Payments, broker: Broker, topic: Callable[..., str], database_url: str, tmp_path: Path) -> Iterator[Scene]:
-    name = topic(2)
+def scene(payments: Payments, broker: Broker, begun: Callable[..., str], database_url: str, tmp_path: Path) -> Iterator[Scene]:
+    name = begun(2)
     settings = {"api": payments.service.url, "url": database_url, "servers": broker.bootstrap_servers, "topic": name}
     made = Scene(payments, Topics(broker.bootstrap_servers), name, settings, tmp_path)
     yield made

@@ -37,7 +37,7 @@ def member(broker: Broker, place: TopicPartition) -> Iterator[Callable[..., Memb
 
     def make(positions: Any) -> Member:
         # One record per poll: the client holds fetched records back, also when the partition is forgotten.
-        options = AtLeastOnce().consumer_options(place.topic, auto_offset_reset="none", max_poll_records=1, **QUICK)
+        options = AtLeastOnce().consumer_options(place.topic, max_poll_records=1, **QUICK)
         made.append(Member(KafkaOptions(broker.bootstrap_servers), [place.topic], options, buffer=Buffer(), positions=positions))
         return made[-1]
 

@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from kafka.errors import KafkaError
 from sqlalchemy import Engine
 
 from ingest.lab.broker.broker_probe import admin
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.runtime.errors import RunStopped
 from tests.database.sink_scene import SinkScene, numbered, scenes
-from tests.polling import until
+from tests.kafka.topics import Topics
 
 MakeScene = Callable[..., SinkScene]
 
@@ -123,16 +122,6 @@ def delete_records(stage: SinkScene, before: int) -> None:
 
 def recreate(stage: SinkScene) -> None:
     """Delete the topic and create it again, longer than before, with seven events that are not stored yet."""
-    with admin(stage.servers, timeout_s=30) as client:
-        client.delete_topics([stage.topic])
-
-        def created() -> bool:
-            try:
-                client.create_topics({stage.topic: {"num_partitions": 1, "replication_factor": 1}})
-            except KafkaError:  # it is still being deleted
-                return False
-            return True
-
-        until(created, "the topic is created again", 30)
+    Topics(stage.servers).recreate(stage.topic)
     stage.renew()
     stage.produce(numbered(2, 12))

@@ -142,7 +142,7 @@ def test_neither_a_changed_isolation_level_nor_a_seek_starts_after_an_open_trans
 @pytest.mark.slow
 def test_after_a_broker_upgrade_the_run_continues_and_stores_the_new_topic_id(lane: MakeLane) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic, "_id_text", lambda _: "")  # like a broker before Kafka 2.8
+        patch.setattr(topic, "id_text", lambda _: "")  # like a broker before Kafka 2.8
         one = two_batches(lane)
     one.send(order("c"), "{")
     one.run()

@@ -60,11 +60,11 @@ def instances(tmp_path: Path) -> Iterator[Callable[[Mapping[str, Any]], Instance
 
 
 @pytest.fixture
-def full(topics: Topics, topic: Callable[..., str]) -> Callable[..., str]:
-    """`full(count, partitions=1)` creates a topic that contains the values 0, 1, 2, …"""
+def full(topics: Topics, topic: Callable[..., str], begun: Callable[..., str]) -> Callable[..., str]:
+    """`full(count, partitions=1)` creates a topic that contains the values 0, 1, 2, …, in which a group of its name has begun."""
 
-    def make(count: int, partitions: int = 1) -> str:
-        name = topic(partitions)
+    def make(count: int, partitions: int = 1, *, group: bool = True) -> str:
+        name = (begun if group else topic)(partitions)
         topics.write(name, [b"%d" % number for number in range(count)], lambda number: b"%d" % number)
         return name
 

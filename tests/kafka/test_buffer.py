@@ -86,9 +86,9 @@ def test_dropped_records_use_no_space(forget: Callable[[Buffer], None]) -> None:
 
 
 @pytest.fixture
-def large(topics: Topics, topic: Callable[..., str]) -> str:
+def large(topics: Topics, begun: Callable[..., str]) -> str:
     """100 records of 100 KB in one partition."""
-    name = topic()
+    name = begun()
     topics.write(name, [b"%09d" % number + bytes(SIZE - 9) for number in range(COUNT)])
     return name
 

@@ -120,9 +120,11 @@ def test_after_committed_offsets_could_not_be_fetched_a_second_run_skips_nothing
         worked.append(record.value)
 
     with Consumer(AtLeastOnce(), [name], name, proxy.bootstrap_servers, **QUICK) as consumer:
-        with monkeypatch.context() as patch, pytest.raises(KafkaError):
-            patch.setattr("ingest.delivery.member._COMMITTED_WITHIN_S", 0.5)
+        with pytest.raises(PoisonRecord):
             consumer.run(work)
+        with monkeypatch.context() as patch, pytest.raises(KafkaError):
+            patch.setattr("ingest.delivery.group_positions._COMMITTED_WITHIN_S", 0.5)
+            consumer.run(work, idle_s=0.1)  # to wait for a position is not idle
         faults[0].release()
         consumer.run(work, stop=lambda: len(worked) >= 10, idle_s=20)
     assert worked == [b"%d" % number for number in range(10)]
@@ -251,8 +253,8 @@ def seen(tmp_path: Path) -> Iterator[SeenIds]:
         yield made
 
 
-def test_copies_are_skipped_even_after_a_crash_between_work_and_commit(topics: Topics, topic: Callable[..., str], seen: SeenIds) -> None:
-    name = topic()
+def test_copies_are_skipped_even_after_a_crash_between_work_and_commit(topics: Topics, begun: Callable[..., str], seen: SeenIds) -> None:
+    name = begun()
     topics.write(name, [b"a", b"b", b"a", b"c", b"b", b"end"])
     copies = Deduplicate(seen, lambda record: record.value.decode())
     with Consumer(AtLeastOnce(), [name], name, topics.servers, deduplicate=copies, **QUICK) as consumer:

@@ -39,8 +39,10 @@ def test_poison_goes_to_the_dead_letter_topic_after_its_attempts(
     assert topics.committed(name, name) == {0: 10}
 
 
-def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_is_read_again(topics: Topics, topic: Callable[..., str]) -> None:
-    name, letters = topic(), topic(max_message_bytes="500")
+def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_is_read_again(
+    topics: Topics, topic: Callable[..., str], begun: Callable[..., str]
+) -> None:
+    name, letters = begun(), topic(max_message_bytes="500")
     topics.write(name, [b"0", b"1", os.urandom(2_000), b"3"])
     worked: list[bytes] = []
     exact: dict[str, Any] = {"commit_records": 4, "commit_ms": 600_000}
@@ -61,9 +63,11 @@ def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_is_read_agai
     assert topics.committed(name, name) == {0: 4}
 
 
-def test_a_record_without_key_and_value_and_with_an_empty_header_can_be_a_dead_letter(topics: Topics, topic: Callable[..., str]) -> None:
+def test_a_record_without_key_and_value_and_with_an_empty_header_can_be_a_dead_letter(
+    topics: Topics, topic: Callable[..., str], begun: Callable[..., str]
+) -> None:
     """Other clients write such records, but kafka-python refuses to send them."""
-    name, letters = topic(), topic()
+    name, letters = begun(), topic()
     other = confluent_kafka.Producer({"bootstrap.servers": topics.servers})
     other.produce(name, headers=[("why", None)])
     assert other.flush(20) == 0

@@ -66,9 +66,9 @@ def test_idempotence_works_only_within_a_partition(topics: Topics, topic: Callab
 
 
 def test_an_application_that_sends_twice_duplicates_and_only_the_event_id_shows_it(
-    topics: Topics, topic: Callable[..., str], tmp_path: Any
+    topics: Topics, begun: Callable[..., str], tmp_path: Any
 ) -> None:
-    name = topic()
+    name = begun()
     event = json.dumps({"event_id": event_id.mint(), "amount": 5}).encode()
     with Producer(AtLeastOnce(), topics.servers) as producer:
         for _ in range(2):  # for example, a timeout in the caller, which then retries

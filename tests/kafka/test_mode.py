@@ -95,11 +95,12 @@ def test_serializers_are_refused_because_bytes_in_flight_could_not_be_counted(mo
         mode.producer_options(**{option: str.encode})
 
 
-@pytest.mark.parametrize("mode", [AtLeastOnce(), ExactlyOnce("x")], ids=repr)
-def test_a_start_at_the_latest_offset_is_refused_where_it_could_lose_records(mode: DeliveryMode) -> None:
-    with pytest.raises(GuaranteeBroken, match="skipped"):
-        mode.consumer_options("g", auto_offset_reset="latest")
-    assert AtMostOnce().consumer_options("g", auto_offset_reset="latest")["auto_offset_reset"] == "latest"
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_reset_of_a_missing_position_is_refused(mode: DeliveryMode, reset: str) -> None:
+    with pytest.raises(GuaranteeBroken, match=r"skipped or processed again without an error.*begin_group"):
+        mode.consumer_options("g", auto_offset_reset=reset)
+    assert mode.consumer_options("g")["auto_offset_reset"] == "none"
 
 
 def test_the_isolation_level_is_never_left_to_a_default() -> None:

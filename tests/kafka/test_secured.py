@@ -12,7 +12,17 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 
-from ingest.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
+from ingest.delivery import (
+    AtLeastOnce,
+    Consumer,
+    DeliveryFailed,
+    ExactlyOnce,
+    Outgoing,
+    Producer,
+    TransactionalProducer,
+    begin_group,
+    transform,
+)
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.open_transactions import listed
@@ -48,6 +58,8 @@ def test_producers_consumer_and_transform_work_over_tls_and_leave_no_password(
             producer.send(name, b"1")
         with TransactionalProducer(ExactlyOnce(name), kafka) as transactional, transactional.transaction() as transaction:
             transaction.send(name, b"2")
+        begin_group(name, name, kafka)
+        begin_group(name, out, kafka)
         done = transform(name, lambda record: [Outgoing(out, record.value)], [out], ExactlyOnce(name), name, kafka, idle_s=2)
         with Consumer(AtLeastOnce(), [out], name, kafka) as consumer:
             consumer.run(lambda record: worked.append(record.value), stop=lambda: len(worked) == 2)

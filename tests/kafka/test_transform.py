@@ -16,7 +16,6 @@ from kafka import KafkaProducer
 from ingest.delivery import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
 from ingest.delivery.state import States
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.lab.broker.broker_probe import admin
 from ingest.lab.proxy import Api, Proxy
 from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.kafka.topics import Topics, until
@@ -36,8 +35,8 @@ def run(topics: Topics) -> Run:
 
 
 @pytest.fixture
-def source(topics: Topics, topic: Callable[..., str]) -> str:
-    name = topic(2)
+def source(topics: Topics, begun: Callable[..., str]) -> str:
+    name = begun(2)
     topics.write(name, [b"%d" % number for number in range(100)], lambda number: b"key-%d" % (number % 5))
     return name
 
@@ -191,8 +190,10 @@ def test_a_transform_survives_brokers_that_are_down_for_some_seconds(
     assert sorted(int(value) for value in topics.values(sink)) == list(range(200))
 
 
-def test_state_is_restored_and_deleted_keys_stay_deleted(run: Run, topics: Topics, topic: Callable[..., str]) -> None:
-    source, sink, changelog = topic(2), topic(), topic(2, cleanup_policy="compact")
+def test_state_is_restored_and_deleted_keys_stay_deleted(
+    run: Run, topics: Topics, topic: Callable[..., str], begun: Callable[..., str]
+) -> None:
+    source, sink, changelog = begun(2), topic(), topic(2, cleanup_policy="compact")
 
     def function(record: Any, state: State) -> Iterator[Outgoing]:
         yield Outgoing(sink, b"%s was %s" % (record.key, state.get(record.key) or b"unknown"))
@@ -272,30 +273,25 @@ def test_invalid_settings_are_refused_at_the_start(topics: Topics, source: str, 
         start(source, dead_letter=DeadLetter("no-such-topic"))
 
 
-def _grow(topics: Topics, source: str) -> None:
-    """Add a second partition and write a record to it."""
-    with admin(topics.servers, timeout_s=20) as client:
-        client.create_partitions({source: 2})
-    writer = KafkaProducer(bootstrap_servers=topics.servers)
-    writer.send(source, b"1", partition=1).get(20)
-    writer.close()
-
-
-def test_a_source_with_more_partitions_than_its_changelog_stops_the_run(topics: Topics, topic: Callable[..., str]) -> None:
-    source, sink, changelog = topic(1), topic(), topic(1, cleanup_policy="compact")
+def test_a_source_with_more_partitions_than_its_changelog_stops_the_run(
+    topics: Topics, topic: Callable[..., str], begun: Callable[..., str]
+) -> None:
+    source, sink, changelog = begun(1), topic(), topic(1, cleanup_policy="compact")
     mode = ExactlyOnce(f"t-{source}")
     soon: dict[str, Any] = {"consumer_options": {"metadata_max_age_ms": 500}}
     with Transform(source, lambda record, state: [], sink, mode, source, topics.servers, changelog=changelog, **soon) as instance:
         instance.run(idle_s=0.5)
-        _grow(topics, source)
+        topics.add_partition(source, [b"1"])
         with pytest.raises(InvalidInput, match=r"CHANGELOG_PARTITIONS.*has 1 partitions and .* has 2"):
             instance.run(stop=lambda: instance.counts.records > 0, idle_s=30)
     assert topics.committed(source, source) == {0: 0, 1: 0}
 
 
-def test_added_partitions_are_read_although_the_group_replies_late(topics: Topics, topic: Callable[..., str], proxy: Proxy) -> None:
+def test_added_partitions_are_read_although_the_group_replies_late(
+    topics: Topics, topic: Callable[..., str], begun: Callable[..., str], proxy: Proxy
+) -> None:
     """kafka-python 3.0.12 forgets the rebalance if a poll ends before the leader has the broker's reply to its assignment."""
-    source, sink = topic(1), topic()
+    source, sink = begun(1), topic()
     late = proxy.delay_reply(Api.SYNC_GROUP, 2.5, skip=1)
     mode, soon = ExactlyOnce(f"t-{source}"), {"metadata_max_age_ms": 500}
 
@@ -304,7 +300,7 @@ def test_added_partitions_are_read_although_the_group_replies_late(topics: Topic
 
     with Transform(source, echo, sink, mode, source, proxy.bootstrap_servers, consumer_options=soon) as instance:
         instance.run(idle_s=0.5)
-        _grow(topics, source)
+        topics.add_partition(source, [b"1"])
         instance.run(stop=lambda: instance.counts.records > 0, idle_s=20)
     assert late.struck == 1
     assert topics.values(sink) == [b"1"] and topics.committed(source, source) == {0: 0, 1: 1}

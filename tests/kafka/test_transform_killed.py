@@ -21,10 +21,10 @@ KEYS = 7
 class Scene:
     """Topics and a group: writes the source and checks the output."""
 
-    def __init__(self, topics: Topics, topic: Callable[..., str], partitions: int) -> None:
+    def __init__(self, topics: Topics, topic: Callable[..., str], source: str, partitions: int) -> None:
         self.topics = topics
         self.partitions = partitions
-        names = {"source": topic(partitions), "sink": topic(3), "audit": topic(1)}
+        names = {"source": source, "sink": topic(3), "audit": topic(1)}
         names["changelog"] = topic(partitions, cleanup_policy="compact")
         self.settings: dict[str, Any] = {"servers": topics.servers, "group": names["source"], **names}
         self.source, self.sink, self.group = names["source"], names["sink"], names["source"]
@@ -76,8 +76,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(topics: Topics, topic: Callable[..., str]) -> Callable[[int], Scene]:
-    return lambda partitions: Scene(topics, topic, partitions)
+def scene(topics: Topics, topic: Callable[..., str], begun: Callable[..., str]) -> Callable[[int], Scene]:
+    return lambda partitions: Scene(topics, topic, begun(partitions), partitions)
 
 
 def test_one_instance_killed_between_every_two_steps_gives_each_effect_once(scene: Callable[[int], Scene], instances: Start) -> None:

@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
 
+from ingest.lab.broker.broker_probe import admin
 from tests import polling
 
 if TYPE_CHECKING:
@@ -95,6 +98,29 @@ class Topics:
         with self._reader(group_id=group) as reader:
             places = [TopicPartition(topic, number) for number in reader.partitions_for_topic(topic)]
             return {place.partition: reader.committed(place) or 0 for place in places}
+
+    def add_partition(self, topic: str, values: Iterable[bytes] = ()) -> None:
+        """Add partition 1 to a topic with one, and write these values to it."""
+        with admin(self.servers, timeout_s=30) as client:
+            client.create_partitions({topic: 2})
+        with KafkaProducer(bootstrap_servers=self.servers) as producer:
+            until(lambda: len(producer.partitions_for(topic)) == 2, "the partition is there")
+            for value in values:
+                producer.send(topic, value, partition=1).get(30)
+
+    def recreate(self, topic: str) -> None:
+        """Delete the topic and create it again, with one partition."""
+        with admin(self.servers, timeout_s=30) as client:
+            client.delete_topics([topic])
+
+            def created() -> bool:
+                try:
+                    client.create_topics([NewTopic(topic, 1, 1)], wait_for_metadata=True)
+                except KafkaError:  # it is still being deleted
+                    return False
+                return True
+
+            until(created, "the topic is created again")
 
     @contextmanager
     def _reader(self, **options: Any) -> Iterator[Any]:

@@ -124,6 +124,8 @@ class EffectConsumer:
                         last_record_at = time.monotonic()
                     elif self._pending:
                         self._commit()
+                    if self._member.waits:
+                        last_record_at = time.monotonic()
             except BaseException:
                 self._member.forget()  # else a second run would skip the records that this one has taken
                 raise

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn
 
 from kafka import TopicPartition
-from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError, RetriableError
+from kafka.errors import KafkaError, LogTruncationError, OffsetOutOfRangeError, RetriableError
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
@@ -29,7 +29,6 @@ from ingest.delivery.buffer import Buffer
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
 from ingest.delivery.database.tables import NAME_CHARACTERS_MAX
-from ingest.delivery.delivery_errors import GuaranteeBroken
 from ingest.delivery.member import Member
 from ingest.delivery.mode import AtLeastOnce
 from ingest.delivery.sink.claims import Claims, Fenced, StartingOffsets
@@ -235,13 +234,8 @@ class Sink:
 
 
 def _options(name: str, batch: int, instance: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    if "auto_offset_reset" in given:
-        guarantee = "offsets that Kafka no longer has would be skipped without an error"
-        raise GuaranteeBroken(
-            "Sink", "auto_offset_reset", given["auto_offset_reset"], expected="unset; see starting_offsets", guarantee=guarantee
-        )
     more = {"max_poll_records": batch, **given} | ({"group_instance_id": instance} if instance else {})
-    return AtLeastOnce().consumer_options(name, auto_offset_reset="none", **more)
+    return AtLeastOnce().consumer_options(name, **more)
 
 
 def _by_place(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
@@ -254,7 +248,7 @@ def _by_place(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
 def _may_pass(error: Exception) -> bool:
     if isinstance(error, IngestError):
         return isinstance(error, InvalidEnvironment) and error.code in PASSING
-    return isinstance(error, RetriableError | NoOffsetForPartitionError | OffsetOutOfRangeError) or passes(error)
+    return isinstance(error, RetriableError | OffsetOutOfRangeError) or passes(error)
 
 
 def _wait(seconds: float, stop: Callable[[], bool]) -> None:

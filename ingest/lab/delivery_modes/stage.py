@@ -15,6 +15,7 @@ from typing import Final
 
 from kafka import KafkaConsumer, TopicPartition
 
+from ingest.delivery.group_positions import begin_group
 from ingest.delivery.mode import AtLeastOnce
 from ingest.delivery.producer import Producer
 from ingest.lab.broker.embedded_broker import Broker
@@ -44,6 +45,7 @@ class Stage:
         self.source, self.sink, position = (f"{self.name}-{what}" for what in ("in", "out", "position"))
         for topic, partitions in ((self.source, PARTITIONS), (self.sink, PARTITIONS), (position, 1)):
             broker.create_topic(topic, partitions)
+        begin_group(self.source, self.source, broker.bootstrap_servers)
         self.reported = Reported(folder / f"{self.name}.told")
         self.sending = Sending(
             mode, broker.bootstrap_servers, self.source, position, PARTITIONS, records, group, str(folder / f"{self.name}.told")

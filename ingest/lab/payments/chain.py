@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from ingest.delivery import ExactlyOnce, Outgoing, Transform
+from ingest.delivery import ExactlyOnce, Outgoing, Transform, begin_group
 from ingest.delivery.effects import EffectConsumer, Effects, HttpApi
 from ingest.delivery.outbox.event import add
 from ingest.delivery.outbox.relay import Relay
@@ -23,6 +23,14 @@ INSTANCE: Final = "demo-0"
 # Small, so that a kill hits the middle.
 BATCH: Final = 100
 API_TIMEOUT_S: Final = 1.0
+CHECK_GROUP: Final = "payments-check"
+CHARGE_GROUP: Final = "payments-charge"
+
+
+def begin(servers: str) -> None:
+    """Begin the consumer groups, once, as the topics are created once. The sink's positions are in the database."""
+    begin_group(CHECK_GROUP, OUTBOX_TOPIC, servers)
+    begin_group(CHARGE_GROUP, CHECKED_TOPIC, servers)
 
 
 def application(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
@@ -49,7 +57,7 @@ def transform(given: StageSettings, engine: Engine, step: Step, stop: Callable[[
 
     mode = ExactlyOnce("payments-check")
     with Transform(
-        OUTBOX_TOPIC, checked, CHECKED_TOPIC, mode, "payments-check", given.servers, records=BATCH, instance=INSTANCE, on_step=step
+        OUTBOX_TOPIC, checked, CHECKED_TOPIC, mode, CHECK_GROUP, given.servers, records=BATCH, instance=INSTANCE, on_step=step
     ) as running:
         running.run(stop=stop)
 
@@ -74,7 +82,7 @@ def charge(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], 
     with EffectConsumer(
         effects,
         CHECKED_TOPIC,
-        "payments-charge",
+        CHARGE_GROUP,
         given.servers,
         event_id=header("id"),
         request_of=lambda record: bytes(record.value),

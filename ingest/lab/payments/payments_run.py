@@ -75,6 +75,7 @@ def run(root: Path, payments: int, seed: int, say: Say) -> PaymentsReport:
         broker, server = stack.enter_context(Broker(folder / "broker")), stack.enter_context(Postgres(folder / "postgres"))
         for topic in (OUTBOX_TOPIC, CHECKED_TOPIC, NAIVE_TOPIC):
             apart(partial(broker.create_topic, topic, PARTITIONS))
+        apart(partial(chain.begin, broker.bootstrap_servers))
         services = {name: stack.enter_context(PaymentService(folder / f"{name}-charges.jsonl")) for name in ("oncelake", "naive")}
         engine = connect(server.url)
         stack.callback(engine.dispose)
