@@ -55,6 +55,10 @@ def start_again(server: Postgres) -> None:
 @pytest.fixture(scope="module")
 def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     with Postgres(tmp_path_factory.mktemp("postgres")) as running:
+        engine = connect(running.url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE ROLE shop SUPERUSER LOGIN PASSWORD 's3cret-word'")
+        engine.dispose()
         yield running
 
 
@@ -68,7 +72,7 @@ def server(killable: Postgres) -> Postgres:
 @pytest.fixture
 def payments(server: Postgres, service: PaymentService) -> Iterator[Payments]:
     """The payments in that server's database."""
-    engine = connect(make_url(server.url).set(password="s3cret-word").render_as_string(hide_password=False))
+    engine = connect(make_url(server.url).set(username="shop", password="s3cret-word").render_as_string(hide_password=False))
     schema.migrate(engine)
     yield Payments(emptied(engine), service)
     engine.dispose()

@@ -64,10 +64,10 @@ def test_a_signal_ends_the_relay_after_its_transaction(
 def test_what_is_missing_is_one_error_that_names_the_remedy(new_database: Callable[[], str], database_url: str) -> None:
     code, document, _ = typed("outbox", "status", INGEST_DATABASE_URL=new_database())
     assert (code, document["error"]["code"], document["error"]["remedy"]) == (3, "SCHEMA_MISSING", "ingest database migrate")
-    clerk = make_url(database_url).set(username="reader")
+    clerk = make_url(database_url).set(username="reader", password="word")
     engine = connect(database_url)
     with engine.begin() as connection:
-        connection.exec_driver_sql("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN")
+        connection.exec_driver_sql("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'word'")
     engine.dispose()
     code, document, _ = typed("outbox", "retry", INGEST_DATABASE_URL=clerk.render_as_string(hide_password=False))
     assert (code, document["error"]["code"]) == (4, "DATABASE_DENIED")
