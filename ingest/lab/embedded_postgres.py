@@ -31,8 +31,8 @@ START_WITHIN_S: Final = 60.0
 STOP_WITHIN_S: Final = 20.0
 _USER: Final = "postgres"
 _PASSWORD_BYTES: Final = 24
-# What the server needs of our environment. The rest may hold secrets, or name another server (PGPORT).
-_KEPT: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "TZ", "LD_LIBRARY_PATH")
+# Beginnings of what the server needs of our environment. The rest may hold secrets, or name another server (PGPORT).
+_KEPT: Final = ("PATH", "LANG", "LC_", "TZ", "LD_LIBRARY_")
 
 
 class Postgres:
@@ -52,7 +52,7 @@ class Postgres:
         self._data = self.folder / "data"
         self._passfile = self.folder / "passfile"
         self._marker = f"--oncelake.data={self._data}"  # a setting that PostgreSQL keeps and ignores
-        self._environment = {name: value for name, value in os.environ.items() if name in _KEPT} | dict(environment or {})
+        self._environment = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)} | dict(environment or {})
         self._wanted_port = port
         self._die_with_parent = die_with_parent
         self._child: subprocess.Popen[bytes] | None = None
