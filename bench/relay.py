@@ -44,7 +44,7 @@ def filled(engine: Engine, count: int) -> None:
 
 def relayed(engine: Engine, servers: str, topic: str) -> Spent:
     """Seconds of wall and processor time until the outbox is empty."""
-    with Relay(engine, servers, topic, topic=topic) as relay:
+    with Relay(engine, servers, topic=topic) as relay:
         began, cpu = time.perf_counter(), time.process_time()
         relay.run(idle_s=0.001)
         return time.perf_counter() - began, time.process_time() - cpu

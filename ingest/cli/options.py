@@ -27,6 +27,6 @@ PROJECT_DEFAULT = Path(".")
 LAKE_DEFAULT = "lake"
 CHECKPOINTS_DEFAULT = "checkpoints"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
-# Where `ingest postgres start` listens.
-DATABASE_DEFAULT = "postgresql://postgres@127.0.0.1:5432/postgres"
+# Where `ingest postgres start` listens, and where it keeps the password.
+DATABASE_DEFAULT = "postgresql://postgres@127.0.0.1:5432/postgres?passfile=.postgres/passfile"
 MASTER_DEFAULT = "local[*]"

@@ -12,10 +12,11 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 from ingest.runtime.output import LogLine, out_line
 
-Name = Annotated[str, typer.Option("--name", help="Part of the transactional id. Outboxes of several databases need different names.")]
 Topic = Annotated[str, typer.Option("--topic", help="Topic of an event.")]
 Once = Annotated[bool, typer.Option("--once", help="End when there is nothing to publish, or another relay leads.")]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Maximum events per transaction; all of them are in memory.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Maximum events per transaction.")]
+BatchBytes = Annotated[int, typer.Option("--batch-bytes", min=1, help="Maximum bytes per transaction; all of them are in memory.")]
+Timeout = Annotated[int, typer.Option("--transaction-timeout-ms", min=1_000, max=900_000, help="Maximum time of a transaction.")]
 Attempts = Annotated[int, typer.Option("--attempts", min=1, help="Park a row that the brokers have refused this often.")]
 KeepDays = Annotated[float | None, typer.Option("--keep-days", min=0, help="Delete rows that were published longer ago.")]
 Days = Annotated[float, typer.Option("--older-than-days", min=0, help="Age since their publication.")]
@@ -27,17 +28,18 @@ app.add_typer(outbox)
 
 @outbox.command()
 def relay(
-    name: Name = "outbox",
     topic: Topic = "outbox.event.{aggregatetype}",
     once: Once = False,
     batch: Batch = 1_000,
+    batch_bytes: BatchBytes = 16_777_216,
+    transaction_timeout_ms: Timeout = 10_000,
     attempts: Attempts = 5,
     keep_days: KeepDays = None,
     database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Publish events until SIGTERM or Ctrl-C. Several relays of one name take turns: one leads, the others stand by.
+    """Publish events until SIGTERM or Ctrl-C. Of several relays of one outbox, one leads and the others stand by.
 
     Example: ingest outbox relay --topic 'shop.{aggregatetype}' --keep-days 7
     """
@@ -54,7 +56,8 @@ def relay(
     logging.basicConfig(handlers=[to_stderr])
     logging.getLogger("ingest.delivery.outbox").setLevel(logging.INFO)
     engine = connect(database_url)
-    with until_signal() as stop, Relay(engine, kafka, name, topic=topic, batch=batch, attempts=attempts, keep=keep) as running:
+    limits = {"batch": batch, "batch_bytes": batch_bytes, "transaction_timeout_ms": transaction_timeout_ms, "attempts": attempts}
+    with until_signal() as stop, Relay(engine, kafka, topic=topic, keep=keep, **limits) as running:
         counts = running.run(stop=stop, idle_s=POLL_MS / 1000 if once else float("inf"))
         if as_json:
             print_json("outbox-relay", ok=True, **asdict(counts))

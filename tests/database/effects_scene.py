@@ -87,6 +87,11 @@ class Payments:
         for event_id in event_ids:
             effects.perform(event_id, request(event_id), stop=lambda: True)
 
+    def as_if(self, changes: str) -> None:
+        """Change the columns of all calls."""
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(f"UPDATE {effect.name} SET {changes}")
+
     def charged_once(self, event_ids: list[str]) -> None:
         """Every event is charged once, under its own key, and recorded so."""
         assert self.charges() == Counter(event_ids)

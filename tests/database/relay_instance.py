@@ -33,7 +33,7 @@ def _main(settings: dict[str, Any]) -> None:
         strike(step)
 
     engine = connect(settings["url"])
-    with Relay(engine, settings["servers"], settings["name"], topic=settings["topic"], batch=settings["batch"], on_step=on_step) as relay:
+    with Relay(engine, settings["servers"], topic=settings["topic"], batch=settings["batch"], on_step=on_step) as relay:
         counts = relay.run(stop=stop)
     print(json.dumps(asdict(counts)), flush=True)
 

@@ -16,11 +16,11 @@ from sqlalchemy import Engine
 
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
-from ingest.delivery.effects import Accepted, Answer, Declined, Effects, State, Unknown
+from ingest.delivery.effects import Accepted, Answer, Declined, Effects, HttpApi, State, Unknown
 from ingest.delivery.effects.effect_report import settle
 from ingest.lab.payment_service import PaymentService
 from ingest.runtime.errors import InvalidInput, Refused
-from tests.database.effects_scene import Payments, emptied, http_api, request
+from tests.database.effects_scene import TIMEOUT_S, Payments, emptied, http_api, request
 from tests.polling import until
 
 
@@ -196,6 +196,60 @@ def test_a_key_that_the_api_may_have_forgotten_by_now_is_not_sent_again(payments
     payments.service.fault("close_after")
     done = payments.effects(api).perform("order-1", request("order-1"))
     assert done.state is State.HELD and "for that long" in (done.detail or "") and payments.charges() == {"order-1": 1}
+
+
+def test_a_key_that_was_forgotten_while_the_call_waited_for_its_turn_is_not_sent_again(payments: Payments) -> None:
+    """It may be sent for 1 s (its validity less the lease), and the rate lets the next call through after 2 s."""
+    api = http_api(payments.service.url, "keys")
+    api.key_valid_s = 2.2
+    payments.service.fault("close_after")
+    done = payments.effects(api, lease_s=1.2, rate_per_s=0.5).perform("order-1", request("order-1"))
+    assert done.state is State.HELD and "for that long" in (done.detail or "")
+    assert payments.service.requests["POST"] == 1 and payments.charges() == {"order-1": 1}
+    assert payments.history("order-1") == ["SENDING", "UNKNOWN", "SENDING", "UNKNOWN", "HELD"]
+
+
+def test_a_key_that_was_forgotten_during_the_look_up_is_not_sent_again(payments: Payments) -> None:
+    class SlowLookUp(HttpApi):
+        def look_up(self, key: str) -> Accepted | Declined | Unknown | None:
+            found = super().look_up(key)
+            time.sleep(1.2)
+            return found
+
+    payments.service.forgets = True
+    payments.service.fault("close_after")
+    api = SlowLookUp(
+        payments.service.url, look_up_url=payments.service.url + "?key={key}", key_valid_s=2.2, settle_s=600, timeout_s=TIMEOUT_S
+    )
+    charge = payments.effects(api, lease_s=1.2)
+    payments.left_open(charge, ["order-1"])
+    until(lambda: charge.reconcile() == {State.UNKNOWN: 1}, "the call is due, and looked up", 10)
+    assert payments.service.requests["POST"] == 1 and "still be under way" in payments.row("order-1").detail
+
+
+def test_a_databases_clock_that_was_set_back_does_not_prolong_the_validity_of_a_key(
+    payments: Payments, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The row is 25 hours old. A database that was set back by two hours says 23, and its clock is compared with the worker's."""
+    api = http_api(payments.service.url, "keys")
+    api.key_valid_s = 86_400.0
+    payments.service.fault("close_after")
+    charge = payments.effects(api)
+    payments.left_open(charge, ["order-1"])
+    payments.as_if("begun_at = now() - interval '25 hours', created_at = now() - interval '23 hours', next_at = now()")
+    assert charge.reconcile() == {State.HELD: 1} and payments.service.requests["POST"] == 1
+    assert "the database's clock was set back by 7,200 s" in payments.row("order-1").detail and "set back by 7,200 s" in caplog.text
+
+
+def test_a_databases_clock_that_was_set_ahead_does_not_shorten_the_wait_for_a_request_under_way(payments: Payments) -> None:
+    """The request was sent a minute ago. A database that was set ahead by two hours says two hours."""
+    charge = payments.offers("look-up", settle_s=600)
+    payments.service.fault("close_before")
+    payments.left_open(charge, ["order-1"])
+    ahead = "now() - interval '2 hours 1 minute'"
+    payments.as_if(f"begun_at = now() - interval '1 minute', created_at = {ahead}, lease_until = {ahead}, next_at = now()")
+    assert charge.reconcile() == {State.UNKNOWN: 1} and payments.service.requests["POST"] == 1
+    assert "the database's clock was set ahead by 7,200 s" in payments.row("order-1").detail
 
 
 def test_a_call_that_stays_unknown_is_held_after_its_attempts(payments: Payments) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,10 +20,11 @@ from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
 from ingest.delivery.effects import EffectConsumer, Effected, Effects, State, effect_store
 from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.chaos.clock import library, shifted
 from ingest.lab.embedded_postgres import Postgres
 from ingest.lab.payment_service import PaymentService
 from ingest.runtime.errors import InvalidEnvironment
-from tests.database.effects_scene import Payments, emptied, request
+from tests.database.effects_scene import Payments, emptied, http_api, request
 from tests.database.tcp_cutter import Cut, TcpCutter
 from tests.kafka.topics import QUICK, Topics
 from tests.polling import until
@@ -55,6 +58,10 @@ def start_again(server: Postgres) -> None:
 @pytest.fixture(scope="module")
 def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     with Postgres(tmp_path_factory.mktemp("postgres")) as running:
+        engine = connect(running.url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE ROLE shop SUPERUSER LOGIN PASSWORD 's3cret-word'")
+        engine.dispose()
         yield running
 
 
@@ -68,7 +75,7 @@ def server(killable: Postgres) -> Postgres:
 @pytest.fixture
 def payments(server: Postgres, service: PaymentService) -> Iterator[Payments]:
     """The payments in that server's database."""
-    engine = connect(make_url(server.url).set(password="s3cret-word").render_as_string(hide_password=False))
+    engine = connect(make_url(server.url).set(username="shop", password="s3cret-word").render_as_string(hide_password=False))
     schema.migrate(engine)
     yield Payments(emptied(engine), service)
     engine.dispose()
@@ -108,6 +115,45 @@ def test_a_database_that_stays_away_ends_the_call_with_an_error_and_a_reconciler
     until(lambda: reconciler.reconcile() == {State.SUCCESS: 1}, "the lease ends, and the call is found", 20)
     payments.charged_once(["order-1"])
     assert payments.history("order-1") == ["SENDING", "SUCCESS"] and payments.service.requests["POST"] == 1
+
+
+@pytest.mark.parametrize("shift_s", [-3, pytest.param(3, marks=pytest.mark.slow)], ids=["back", "ahead"])
+def test_a_failover_to_a_server_with_another_clock_doubles_nothing(
+    tmp_path_factory: pytest.TempPathFactory, service: PaymentService, shift_s: int
+) -> None:
+    """Back: the API has forgotten the key before the new clock says so. Ahead: the first request is under way for longer than it says."""
+    with TemporaryDirectory() as folder:  # the server's user must be able to read the library
+        Path(folder).chmod(0o755)
+        if (preload := library(Path(folder))) is None:
+            pytest.skip("no C compiler for the library that moves a process's clock")
+        place = tmp_path_factory.mktemp("failover") / "postgres"
+        with Postgres(place) as first:
+            engine = connect(first.url)
+            schema.migrate(engine)
+            payments = Payments(engine, service)
+            if shift_s < 0:
+                service.fault("close_after")
+                api = http_api(service.url, "keys")
+                api.key_valid_s = 1.8  # less the lease: 0.6 s
+            else:
+                service.slow_s = 3.0
+                service.fault("slow_before")
+                api = http_api(service.url, "look-up", settle_s=3.5)
+            service.honours_key = False
+            began = time.monotonic()
+            payments.left_open(payments.effects(api, lease_s=1.2), ["order-1"])
+        with Postgres(place, environment=shifted(preload, shift_s)):
+            until(lambda: time.monotonic() - began > 0.8, "the key is forgotten", 5)
+            worker, states = payments.effects(api, lease_s=1.2), set[str]()
+
+            def settled() -> bool:
+                states.update(worker.reconcile())
+                return bool({"SUCCESS", "HELD"} & states)
+
+            until(settled, "a worker has settled the call", 20)
+            assert states & {"SUCCESS", "HELD"} == {"HELD" if shift_s < 0 else "SUCCESS"}
+            assert payments.charges() == {"order-1": 1} and service.requests["POST"] == 1
+            engine.dispose()
 
 
 # The changes of a call that the API refuses at first: their statements, and the steps before them.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
-from collections.abc import Iterator
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -15,6 +18,8 @@ from ingest.delivery.effects import Accepted, Answer, Api, Declined, HttpApi, La
 from ingest.delivery.effects.api import idempotency_key
 from ingest.lab.broker.ports import free_port
 from ingest.runtime.errors import InvalidInput
+from tests.polling import until
+from tests.raw_server import again_and_again, served
 
 pytestmark = pytest.mark.unit
 
@@ -32,7 +37,8 @@ class Server:
 
             def _respond(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                server.got.append({**{name.title(): value for name, value in self.headers.items()}, "path": self.path})
+                more = {"path": self.path, "client": str(self.client_address)}
+                server.got.append({**{name.title(): value for name, value in self.headers.items()}, **more})
                 self.send_response(server.status)
                 for name, value in {"Content-Length": str(len(server.body)), **server.headers}.items():
                     self.send_header(name, value)
@@ -137,6 +143,85 @@ def test_an_api_without_look_up_and_keys_gets_a_new_connection_for_each_call(ser
     assert [got.get("Connection") for got in server.got] == ["close", None]
 
 
+def calls_under_way() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "http-call"]
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+DRIPS: dict[str, tuple[str, Callable[[socket.socket], object], type[Answer]]] = {
+    "headers": ("http", again_and_again(HEAD, b"X-More: 1\r\n", 0.1), Unknown),
+    "one header": ("http", again_and_again(HEAD + b"X: ", b"x", 0.1), Unknown),
+    "continue": ("http", again_and_again(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.1), Unknown),
+    "body": ("http", again_and_again(HEAD + b"Content-Length: 1000\r\n\r\n", b"x", 0.1), Unknown),
+    "chunks": ("http", again_and_again(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.1), Unknown),
+    "no TLS": ("https", lambda client: threading.Event().wait(5), Later),
+    "request": ("http", lambda client: threading.Event().wait(5), Unknown),
+}
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_a_call_ends_at_its_time_out_however_often_the_server_sends_a_little(drip: str) -> None:
+    scheme, answer, kind = DRIPS[drip]
+    with served(answer) as place:
+        api, began = HttpApi(f"{scheme}://{place}/", look_up_url=f"{scheme}://{place}/{{key}}", timeout_s=0.5), time.monotonic()
+        sent = api.send(b"x" * (30_000_000 if drip == "request" else 1), "k")
+        assert type(sent) is kind and isinstance(api.look_up("k"), Unknown)
+        assert time.monotonic() - began < 4
+        until(lambda: not calls_under_way(), "the connections are cut", 5)
+
+
+def test_an_answer_without_end_is_read_up_to_its_limit() -> None:
+    endless = again_and_again(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + b"x" * 65536 + b"\r\n", 0)
+    with served(endless) as place:
+        api, began = HttpApi(f"http://{place}/", look_up_url=f"http://{place}/{{key}}", timeout_s=20), time.monotonic()
+        assert api.send(b"{}", "k") == Accepted(None), "it is done, whatever its name is"
+        found = api.look_up("k")
+        assert isinstance(found, Unknown) and "longer than 1,048,576 bytes" in found.why
+        assert time.monotonic() - began < 10
+
+
+def test_an_answer_as_long_as_the_limit_is_whole(server: Server) -> None:
+    server.body = b'{"id": "ch_1"}'
+    for limit, reference in ((len(server.body), "ch_1"), (len(server.body) - 1, None)):
+        assert HttpApi(server.url, body_bytes_max=limit).send(b"{}", "k") == Accepted(reference)
+
+
+def test_no_compressed_answer_is_asked_for_and_none_is_unpacked(server: Server) -> None:
+    """100 MB of blanks are 100 kB when they are compressed."""
+    server.headers, server.body = {"Content-Encoding": "gzip"}, gzip.compress(b'{"id": "ch_1"' + b" " * 100_000_000 + b"}", 6)
+    api = HttpApi(server.url, look_up_url=server.url + "/{key}", headers=lambda: {"accept-encoding": "gzip"})
+    tracemalloc.start()
+    try:
+        assert api.send(b"{}", "k") == Accepted(None)
+        assert isinstance(api.look_up("k"), Unknown)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert [got["Accept-Encoding"] for got in server.got] == ["identity"] * 2
+
+
+def test_nothing_is_sent_after_the_time_out(server: Server) -> None:
+    """The token comes too late: the call has been given up, and somebody else may make it."""
+    token = threading.Event()
+
+    def headers() -> dict[str, str]:
+        token.wait(10)
+        return {}
+
+    answer = HttpApi(server.url, timeout_s=0.2, headers=headers).send(b"{}", "k")
+    assert isinstance(answer, Later) and "timed out after 0.2 s" in answer.why
+    token.set()
+    until(lambda: not calls_under_way(), "the call's thread has ended", 5)
+    assert server.got == []
+
+
+def test_calls_of_an_api_that_settles_unknown_ones_share_a_connection(server: Server) -> None:
+    api = HttpApi(server.url, key_valid_s=60)
+    for _ in range(3):
+        assert isinstance(api.send(b"{}", "k"), Accepted)
+    assert len({got["client"] for got in server.got}) == 1
+
+
 def test_keys_of_different_effects_and_events_differ_and_fit_a_header() -> None:
     ids = ["a", "A", "a:b", "a%3Ab", "é", "e\u0301", "*" + "0" * 64, "x" * 255, "x" * 254, "日" * 255]
     keys = [idempotency_key(effect, event_id) for effect in ("charge", "refund") for event_id in ids]
@@ -146,7 +231,15 @@ def test_keys_of_different_effects_and_events_differ_and_fit_a_header() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"url": "ftp://a/"}, {"url": "a"}, {"look_up_url": "http://a/"}, {"timeout_s": 0}, {"settle_s": -1}, {"key_valid_s": -1}],
+    [
+        {"url": "ftp://a/"},
+        {"url": "a"},
+        {"look_up_url": "http://a/"},
+        {"timeout_s": 0},
+        {"settle_s": -1},
+        {"key_valid_s": -1},
+        {"body_bytes_max": 0},
+    ],
     ids=str,
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def test_the_backlog_is_shown_published_retried_and_purged(
     shop.place(2, kind=f"{name}-missing")
     places = {"INGEST_DATABASE_URL": database_url, "INGEST_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
     assert typed("outbox", "status", **places)[1]["rows"] == 7
-    words = ("outbox", "relay", "--once", "--topic", "{aggregatetype}", "--name", name, "--attempts", "1")
+    words = ("outbox", "relay", "--once", "--topic", "{aggregatetype}", "--attempts", "1")
     code, document, said = typed(*words, **places)
     assert (code, document["published"], document["parked"]) == (0, 5, 2)
     assert "this relay leads" in said and "2 of its events are parked now" in said
@@ -52,7 +52,7 @@ def test_a_signal_ends_the_relay_after_its_transaction(
     engine: Engine, database_url: str, broker: Broker, topic: Callable[..., str], number: signal.Signals, code: int
 ) -> None:
     shop, name = Shop(engine), topic()
-    words = ["--database-url", database_url, "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--name", name]
+    words = ["--database-url", database_url, "--bootstrap-servers", broker.bootstrap_servers, "--topic", name]
     relay = subprocess.Popen([sys.executable, "-m", "ingest", "outbox", "relay", *words], stdout=subprocess.PIPE, text=True)
     shop.place(3)
     until(lambda: shop.unpublished() == 0, "the events are published", 60)
@@ -64,10 +64,10 @@ def test_a_signal_ends_the_relay_after_its_transaction(
 def test_what_is_missing_is_one_error_that_names_the_remedy(new_database: Callable[[], str], database_url: str) -> None:
     code, document, _ = typed("outbox", "status", INGEST_DATABASE_URL=new_database())
     assert (code, document["error"]["code"], document["error"]["remedy"]) == (3, "SCHEMA_MISSING", "ingest database migrate")
-    clerk = make_url(database_url).set(username="reader")
+    clerk = make_url(database_url).set(username="reader", password="word")
     engine = connect(database_url)
     with engine.begin() as connection:
-        connection.exec_driver_sql("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN")
+        connection.exec_driver_sql("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'word'")
     engine.dispose()
     code, document, _ = typed("outbox", "retry", INGEST_DATABASE_URL=clerk.render_as_string(hide_password=False))
     assert (code, document["error"]["code"]) == (4, "DATABASE_DENIED")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
+from ingest.delivery.database.database import is_temporary
 from ingest.delivery.outbox.event import add
 from ingest.runtime.errors import InvalidInput
 from tests.database.shop import Shop, orders
+from tests.polling import until
 
 Opened = Callable[[Engine], Any]
 
@@ -125,3 +129,66 @@ def test_an_event_id_that_is_stored_already_is_an_error_of_the_database(engine: 
         for _ in range(2):
             add(opened, "order", "1", "OrderPlaced", b"1", event_id="twice")
     assert stored(engine) == (0, 0)
+
+
+@pytest.mark.parametrize("opened", [session, plain])
+def test_a_tombstone_is_stored_whichever_library_sends_it(engine: Engine, opened: Opened) -> None:
+    shop = Shop(engine)
+    with opened(engine) as transaction:
+        event_id = add(transaction, "order", "1", "OrderDeleted", None)
+    assert shop.row(event_id).payload is None
+
+
+def waits(engine: Engine) -> bool:
+    """Whether a transaction of this database waits for the lock of an aggregate."""
+    with engine.connect() as opened:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+        return opened.exec_driver_sql(waiting).scalar_one() == 1
+
+
+@pytest.mark.parametrize("opened", [connection, cursor])
+def test_events_of_an_aggregate_are_numbered_in_the_order_in_which_their_transactions_commit(engine: Engine, opened: Opened) -> None:
+    """Without a lock the second transaction could commit first, and a relay would publish its event before the first one's."""
+    shop = Shop(engine)
+    committed: list[str] = []
+
+    def second() -> None:
+        with engine.begin() as transaction:
+            add(transaction, "order", "7", "OrderPaid", b"2", event_id="second")
+        committed.append("second")
+
+    with ThreadPoolExecutor(1) as pool:
+        with opened(engine) as transaction:
+            add(transaction, "order", "7", "OrderPlaced", b"1", event_id="first")
+            following = pool.submit(second)
+            until(lambda: waits(engine) or following.done(), "the second transaction waits", 20)
+            with engine.begin() as another:  # of another id, and of another type: these do not wait
+                add(another, "order", "8", "OrderPlaced", b"1")
+                add(another, "invoice", "7", "InvoiceSent", b"1")
+                add(another, "invoice", "7", "InvoicePaid", b"1")
+            assert committed == []
+            committed.append("first")
+        following.result(20)
+    assert committed == ["first", "second"] and shop.row("first").position < shop.row("second").position
+
+
+def test_two_transactions_that_wait_for_each_others_aggregate_are_a_deadlock_that_one_of_them_repeats(engine: Engine) -> None:
+    Shop(engine)
+    met = threading.Barrier(2)
+
+    def both(first: str, second: str) -> int:
+        for attempt in range(3):
+            try:
+                with engine.begin() as transaction:
+                    add(transaction, "order", first, "OrderMerged", b"1", event_id=f"{first}-{second}-1")
+                    if attempt == 0:
+                        met.wait(20)
+                    add(transaction, "order", second, "OrderMerged", b"2", event_id=f"{first}-{second}-2")
+                return attempt
+            except OperationalError as error:
+                assert is_temporary(error) and getattr(error.orig, "sqlstate", None) == "40P01"
+        raise AssertionError("three deadlocks in a row")
+
+    with ThreadPoolExecutor(2) as pool:
+        repeated = [each.result(30) for each in [pool.submit(both, "a", "b"), pool.submit(both, "b", "a")]]
+    assert sorted(repeated) == [0, 1] and stored(engine) == (0, 4)

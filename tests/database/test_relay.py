@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, make_url, select
 
+from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
 from ingest.delivery.database.tables import outbox
 from ingest.delivery.outbox import leadership
@@ -26,8 +27,8 @@ MakeTopic = Callable[..., str]
 
 
 def relay(engine: Engine, broker: Broker, topic: str, **more: Any) -> Relayed:
-    """Publish until the outbox is empty. The topic's name is the relay's too, because all tests share a broker."""
-    with Relay(engine, broker.bootstrap_servers, topic, topic=topic, **more) as running:
+    """Publish until the outbox is empty."""
+    with Relay(engine, broker.bootstrap_servers, topic=topic, **more) as running:
         return running.run(idle_s=0.05)
 
 
@@ -103,7 +104,7 @@ def test_a_missing_topic_with_a_backlog_holds_up_no_other_events(engine: Engine,
     shop, name = Shop(engine, customers=1_000), topic()
     shop.place(2_500, kind=f"{name}-missing")
     made = shop.place(10, kind=name)
-    with Relay(engine, broker.bootstrap_servers, name, topic="{aggregatetype}", attempts=3) as running:
+    with Relay(engine, broker.bootstrap_servers, topic="{aggregatetype}", attempts=3) as running:
         running.run(stop=lambda: running.counts.published == 10, idle_s=20)
         counts = running.run(stop=lambda: running.counts.parked == 2_500, idle_s=20)
     assert event_ids(published(broker.bootstrap_servers, name)) == made
@@ -121,7 +122,7 @@ def test_a_connection_cut_at_the_mark_repeats_at_most_the_batch(
     with TcpCutter(postgres.port) as cutter:
         through = connect(make_url(database_url).set(port=cutter.port).render_as_string(hide_password=False))
         cut = cutter.cut_at(b"SET published_at", delivered=delivered)
-        with Relay(through, broker.bootstrap_servers, name, topic=name) as running:
+        with Relay(through, broker.bootstrap_servers, topic=name) as running:
             counts = running.run(stop=lambda: shop.unpublished() == 0, idle_s=20)
         through.dispose()
     assert cut.done.is_set() and counts.led == 2, "the connection was lost, and with it the lead"
@@ -129,16 +130,47 @@ def test_a_connection_cut_at_the_mark_repeats_at_most_the_batch(
     assert set(found) == set(made) and len(found) in (30, 60)
 
 
-def test_relays_of_different_names_share_one_lead(engine: Engine, broker: Broker, topic: MakeTopic) -> None:
+def test_two_relays_of_one_outbox_share_one_lead(engine: Engine, broker: Broker, topic: MakeTopic) -> None:
     shop, name = Shop(engine), topic()
     shop.place(20)
     with (
-        Relay(engine, broker.bootstrap_servers, name, topic=name) as one,
-        Relay(engine, broker.bootstrap_servers, "other", topic=name) as two,
+        Relay(engine, broker.bootstrap_servers, topic=name) as one,
+        Relay(engine, broker.bootstrap_servers, topic=name) as two,
     ):
         one.run(stop=lambda: one.counts.published == 20)
         assert two.run(idle_s=0.1).led == 0, "it ends although another one leads"
     assert len(published(broker.bootstrap_servers, name)) == 20
+
+
+def test_relays_of_two_databases_do_not_fence_each_other(
+    engine: Engine, new_database: Callable[[], str], broker: Broker, topic: MakeTopic
+) -> None:
+    other, name = connect(new_database()), topic()
+    schema.migrate(other)
+    shops = Shop(engine), Shop(other)
+    with (
+        Relay(engine, broker.bootstrap_servers, topic=name) as one,
+        Relay(other, broker.bootstrap_servers, topic=name) as two,
+    ):
+        for number in range(1, 4):
+            for shop, running in zip(shops, (one, two), strict=True):
+                shop.place(10)
+                running.run(stop=lambda number=number, running=running: running.counts.published == 10 * number, idle_s=20)
+        assert (one.counts.led, two.counts.led, one.counts.repeated, two.counts.repeated) == (1, 1, 0, 0)
+    other.dispose()
+
+
+def test_a_transaction_has_a_limit_in_bytes_and_a_row_beyond_it_goes_alone(engine: Engine, broker: Broker, topic: MakeTopic) -> None:
+    Shop(engine)
+    name, sizes = topic(), [30_000] * 10 + [250_000] + [30_000] * 5
+    with engine.begin() as connection:
+        made = [add(connection, "order", "1", "OrderPlaced", os.urandom(size)) for size in sizes]
+    transactions: list[int] = []
+    with Relay(engine, broker.bootstrap_servers, topic=name, batch_bytes=100_000) as running:
+        running._on_step = lambda step: transactions.append(running.counts.published) if step == "begun" else None
+        running.run(stop=lambda: running.counts.published == 16, idle_s=20)
+    assert event_ids(published(broker.bootstrap_servers, name)) == made
+    assert transactions == [0, 3, 6, 9, 10, 11, 14]
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["between transactions", "inside a transaction"])
@@ -147,12 +179,12 @@ def test_a_leader_that_is_silent_for_too_long_loses_the_lead(
 ) -> None:
     monkeypatch.setattr(leadership, "SILENT_MAX_S", 2)
     shop, name = Shop(engine), topic()
-    silent = leadership.Leadership(engine, broker.bootstrap_servers, name, {})
+    silent = leadership.Leadership(engine, broker.bootstrap_servers, 10_000, {})
     assert silent.take(lambda: None)
     if inside:
         silent.connection.exec_driver_sql("SELECT 1")
     shop.place(5)
-    with Relay(engine, broker.bootstrap_servers, name, topic=name) as following:
+    with Relay(engine, broker.bootstrap_servers, topic=name) as following:
         following.run(stop=lambda: following.counts.published == 5, idle_s=30)
     assert shop.unpublished() == 0
     silent.give_up()

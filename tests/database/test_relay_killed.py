@@ -13,8 +13,15 @@ from sqlalchemy import Engine, make_url
 
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
+from ingest.delivery.outbox import relay as relay_module
+from ingest.delivery.outbox.event import add
+from ingest.delivery.outbox.relay import Relay
+from ingest.lab.broker import embedded_broker
+from ingest.lab.broker.broker_config import Listener, server_properties
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
+from ingest.lab.proxy import Api, Proxy
+from ingest.runtime.errors import RunStopped
 from tests.database.relay_instance import STEPS, RelayInstance
 from tests.database.shop import Shop, event_ids, in_order, published
 from tests.polling import until
@@ -37,7 +44,6 @@ def start(tmp_path: Path, broker: Broker) -> Iterator[Start]:
         values: Mapping[str, Any] = {
             "url": url,
             "topic": topic,
-            "name": topic,
             "servers": broker.bootstrap_servers,
             "batch": 50,
             **settings,
@@ -145,3 +151,48 @@ def test_a_broker_killed_in_the_middle_delays_the_relay_and_loses_nothing(
         relay.stop()
         found = event_ids(published(own.bootstrap_servers, "orders"))
         assert set(found) == set(made) and (len(found) - len(made)) % 50 == 0
+
+
+@pytest.fixture
+def strict_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker that aborts a transaction soon after its timeout. Kafka looks every 10 s only."""
+
+    def strict(folder: Path, listeners: tuple[Listener, ...], controller_port: int) -> str:
+        more = "transaction.abort.timed.out.transaction.cleanup.interval.ms=100\n"
+        return server_properties(folder, listeners, controller_port) + more
+
+    monkeypatch.setattr(embedded_broker, "server_properties", strict)
+    with Broker(tmp_path / "broker") as running:
+        yield running
+
+
+@slow
+def test_a_batch_that_does_not_fit_into_its_transaction_is_halved_until_it_does(engine: Engine, strict_broker: Broker) -> None:
+    """Each record is acknowledged 0.2 s after the one before it, and a transaction may take 1 s."""
+    strict_broker.create_topic("orders")
+    Shop(engine)
+    with engine.begin() as connection:
+        made = [add(connection, "order", "1", "OrderPlaced", os.urandom(50_000)) for _ in range(32)]
+    with Proxy(strict_broker.bootstrap_servers) as proxy:
+        proxy.delay_reply(Api.PRODUCE, 0.2, times=10_000)
+        with Relay(engine, proxy.bootstrap_servers, topic="orders", transaction_timeout_ms=1_000) as running:
+            counts = running.run(stop=lambda: running.counts.published == 32, idle_s=20)
+    assert counts.repeated >= 3 and counts.parked == 0
+    assert event_ids(published(strict_broker.bootstrap_servers, "orders")) == made
+
+
+@slow
+def test_a_row_that_alone_does_not_fit_into_a_transaction_ends_the_relay_with_its_name(
+    engine: Engine, strict_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "_GONE_WITHIN_S", 5.0)
+    strict_broker.create_topic("orders")
+    shop = Shop(engine)
+    with engine.begin() as connection:
+        large = add(connection, "order", "1", "OrderPlaced", os.urandom(50_000))
+    with Proxy(strict_broker.bootstrap_servers) as proxy:
+        proxy.delay_reply(Api.PRODUCE, 3.0, times=10_000)
+        relay = Relay(engine, proxy.bootstrap_servers, topic="orders", transaction_timeout_ms=1_000)
+        with relay, pytest.raises(RunStopped, match="RELAY_TOO_SLOW") as ended:
+            relay.run()
+    assert f"event {large} (50,000 bytes)" in ended.value.found and shop.unpublished() == 1

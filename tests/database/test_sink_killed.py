@@ -52,9 +52,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def through(postgres: Postgres, database_url: str) -> Iterator[tuple[TcpCutter, Engine]]:
-    """A proxy in front of PostgreSQL, and an engine that connects through it."""
+    """A proxy in front of PostgreSQL, and an engine that connects through it with a password in its URL."""
+    admin = connect(database_url)
+    with admin.begin() as connection:
+        connection.exec_driver_sql("DROP ROLE IF EXISTS through; CREATE ROLE through SUPERUSER LOGIN PASSWORD 'hidden-password'")
+    admin.dispose()
     with TcpCutter(postgres.port) as cutter:
-        url = make_url(database_url).set(port=cutter.port, password="hidden-password")  # the server asks for none
+        url = make_url(database_url).set(port=cutter.port, username="through", password="hidden-password")
         made = connect(url.render_as_string(hide_password=False))
         yield cutter, made
         made.dispose()

@@ -37,7 +37,7 @@ def test_an_event_is_followed_from_the_outbox_through_kafka_and_sink_to_the_api(
 ) -> None:
     shop, name = Shop(engine), topic()
     event_id, parked = shop.place()[0], shop.place(kind=f"{name}-missing")[0]
-    with Relay(engine, broker.bootstrap_servers, name, topic="{aggregatetype}", attempts=1) as relay:
+    with Relay(engine, broker.bootstrap_servers, topic="{aggregatetype}", attempts=1) as relay:
         relay.run(idle_s=0.05)
     with Producer(AtLeastOnce(), broker.bootstrap_servers) as producer:
         for _ in range(2):

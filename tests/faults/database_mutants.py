@@ -12,8 +12,8 @@ DATABASE_MUTANTS = (
         "database/test_outbox_event.py::test_order_and_event_are_committed_together_or_not_at_all",
         "58",
         "delivery/outbox/event.py",
-        "        core.execute(outbox.insert()",
-        '        core.engine.connect().execution_options(isolation_level="AUTOCOMMIT").execute(outbox.insert()',
+        "        core.execute(_STORE",
+        '        core.engine.connect().execution_options(isolation_level="AUTOCOMMIT").execute(_STORE',
     ),
     (
         "a record's key is not its aggregate",
@@ -36,8 +36,8 @@ DATABASE_MUTANTS = (
         f"{RELAYS}a_paused_relay_that_wakes_up_behind_its_successor_publishes_nothing",
         "58",
         "delivery/outbox/leadership.py",
-        "ExactlyOnce(self._transactional_id)",
-        'ExactlyOnce(f"{self._transactional_id}-{id(self)}")',
+        'ExactlyOnce(f"oncelake-outbox-{identity}"',
+        'ExactlyOnce(f"oncelake-outbox-{identity}-{id(self)}"',
     ),
     (
         "a sink does not compare the epoch of its claim",
@@ -68,7 +68,7 @@ DATABASE_MUTANTS = (
         f"{CALLS}a_worker_that_was_paused_beyond_its_lease_does_not_call",
         "60",
         "delivery/effects/calls.py",
-        "        if _now() > lease_end - self.api.timeout_s:",
+        "        if uptime() > until:",
         "        if False:",
     ),
     (

@@ -135,6 +135,7 @@ effect: Final = Table(
     Column("partition", Integer),
     Column("offset", BigInteger),
     _time("created_at"),
+    _time("begun_at"),  # the same moment by the clock of the worker that inserted the row
     _time("updated_at"),
     CheckConstraint("state IN ('SENDING', 'WAITING', 'UNKNOWN', 'SUCCESS', 'FAILED', 'HELD')", name=f"{PREFIX}effect_state"),
 )

@@ -54,7 +54,7 @@ class Api(Protocol):
     `key_valid_s` is how long the API recognises a key, in seconds since its first use: a request with a known key is answered, not done
     again. 0: it ignores keys; inf: for ever. `has_look_up`: whether `look_up` can find what was done under a key. `settle_s` is the
     longest time for which a request that we gave up on can still be under way; used only if the API ignores keys. `timeout_s` bounds
-    one call of `send` or `look_up`.
+    one call of `send` or `look_up` as a whole; a `send` that takes longer must send nothing any more.
     """
 
     key_valid_s: float

@@ -8,15 +8,18 @@ crash between the two leaves a row in SENDING. It is settled by asking the API, 
 
 Two limits remain for an API that ignores keys. It is called twice if its look-up has not seen a call that it makes after all. It is
 called twice if a worker is paused between its last look at the clock and its call, for longer than its lease and `settle_s`.
+
+Whether a key is still valid is judged by two clocks, the database's and the worker's: see EffectRow. A key is sent again for longer than
+it is valid only if both are set back.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import socket
-import sys
 import threading
 import time
 from collections import Counter
@@ -31,11 +34,12 @@ from ingest.delivery.effects.api import Accepted, Answer, Api, Declined, Later, 
 from ingest.delivery.effects.effect_errors import event_id_wrong, option_wrong
 from ingest.delivery.effects.effect_row import EffectRow, Position, State
 from ingest.delivery.effects.effect_store import Change, EffectStore
+from ingest.delivery.effects.uptime import uptime
 from ingest.delivery.sink.record_id import checked
 
-# Unlike the monotonic clock, it goes on while the machine is suspended.
-_CLOCK: Final = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 _LOOK_EVERY_S: Final = 0.5
+# The clocks of several machines differ by less, if they are set by NTP.
+_CLOCK_MOVED_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -102,11 +106,11 @@ class Effects:
         row, ours = self._store.read(event_id), False
         if row is None:
             self._rate.wait()
-            lease_end = _now() + self._lease_s
+            lease_end = uptime() + self._lease_s
             row, ours = self._store.begin(event_id, request, position, self._lease_s)
             if ours:
                 self.on_step("sending")
-                row = self._call(row, lease_end)
+                row = self._call(row, lease_end - self.api.timeout_s)
         if row.request != request:
             _log.warning("%s: event %r came with another request than before; the first one counts", self.name, event_id)
         while not row.settled and not stop():
@@ -131,37 +135,50 @@ class Effects:
         """Settle a claimed row as far as possible now. Steps: 1 look up; 2 hold what cannot be known; 3 send again under the same key."""
         if row.state is State.WAITING:
             return self._send(row)
-        # The key must still be known when the request arrives.
-        key_known = row.age_s + self._lease_s < self.api.key_valid_s
+        # The lease is a margin: for the request's way to the API, and for clocks that differ.
+        key_until = row.asked_at + self.api.key_valid_s - row.age_s - self._lease_s
+        moved = self._clock_moved(row)
         if self.api.has_look_up:
             self._rate.wait()
             answer = self._look_up(row)
             if answer is not None:
                 return self._record(row, answer)
-            if not key_known and row.sent_s < self.api.settle_s:
-                detail = f"the API has not seen the key; the request may still be under way for {self.api.settle_s:g} s"
-                return self._move(row, Change(State.UNKNOWN, row.attempts, None, detail, self.api.settle_s - row.sent_s))
-        elif not key_known:
+        key_known = uptime() < key_until
+        if self.api.has_look_up and not key_known and row.sent_s < self.api.settle_s:
+            detail = f"the API has not seen the key; the request may still be under way for {self.api.settle_s:g} s{moved}"
+            return self._move(row, Change(State.UNKNOWN, row.attempts, None, detail, self.api.settle_s - row.sent_s))
+        if not self.api.has_look_up and not key_known:
             lacks = "the API offers neither a look-up nor idempotency keys" + (" for that long" if self.api.key_valid_s else "")
-            return self._hold(row, f"{lacks}, so nobody can tell whether it has done this ({row.detail or 'the worker ended'})")
+            return self._hold(row, f"{lacks}, so nobody can tell whether it has done this ({row.detail or 'the worker ended'}){moved}")
         if row.attempts >= self._attempts:
             return self._hold(row, f"sent {row.attempts} times and still unknown ({row.detail or 'the worker ended'})")
-        return self._send(row)
+        return self._send(row, key_until if key_known else math.inf)
 
-    def _send(self, row: EffectRow) -> EffectRow:
+    def _clock_moved(self, row: EffectRow) -> str:
+        """What to add to a text about this row if the clocks contradict each other."""
+        if abs(row.moved_s) < _CLOCK_MOVED_S:
+            return ""
+        moved = f"set {'back' if row.moved_s > 0 else 'ahead'} by {abs(row.moved_s):,.0f} s"
+        _log.warning(
+            "%s: since the call for event %r began, the database's clock was %s, or the workers' differ", self.name, row.event_id, moved
+        )
+        return f"; the database's clock was {moved}"
+
+    def _send(self, row: EffectRow, until: float = math.inf) -> EffectRow:
+        """Send, unless it is later than `until` when the rate and the database have let us."""
         self._rate.wait()
-        lease_end = _now() + self._lease_s  # before the statement, so it ends before the one in the database
+        lease_end = uptime() + self._lease_s  # before the statement, so it ends before the one in the database
         sending = self._store.move(row, Change(State.SENDING, row.attempts + 1, next_in_s=self._lease_s))
         if sending is None:
             return self._latest(row)
         self.on_step("sending")
-        return self._call(sending, lease_end)
+        return self._call(sending, min(lease_end - self.api.timeout_s, until))
 
-    def _call(self, row: EffectRow, lease_end: float) -> EffectRow:
-        """Call the API, unless this worker was paused for so long that another may take over during the call."""
+    def _call(self, row: EffectRow, until: float) -> EffectRow:
+        """Call the API, unless it is too late: another worker may take over during the call, or the API may have forgotten its key."""
         answer: Answer
-        if _now() > lease_end - self.api.timeout_s:
-            answer = Later("the worker was paused before the call, and has not made it")
+        if uptime() > until:
+            answer = Later("the worker was held up before the call, and has not made it")
         else:
             try:
                 answer = self.api.send(row.request, idempotency_key(self.name, row.event_id))
@@ -232,7 +249,3 @@ class _Rate:
             self._next = due + self._every_s
         if due > now:
             time.sleep(due - now)
-
-
-def _now() -> float:
-    return time.clock_gettime(_CLOCK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -43,7 +44,12 @@ class EffectRow:
     """One row. `attempts` counts the sends that may have reached the API.
 
     `due_s`: seconds until anybody may take the row; in SENDING the end of the sender's lease. `sent_s`: seconds since the last send
-    started, or less. `age_s`: seconds since the row was inserted. All by the database's clock.
+    started, or less. `age_s`: seconds since the row was inserted, or more. All by the database's clock, and as of `asked_at`, which is an
+    `uptime`, or later.
+
+    The database's clock may be set, or a failover may lead to a server with another one. The row has the moment of its insertion by the
+    clock of a worker, too. `moved_s` is by how much the database's clock was set back since then (negative: ahead), as far as the clocks of
+    the workers agree. `age_s` and `sent_s` err on the side that sends less.
     """
 
     event_id: str
@@ -57,6 +63,8 @@ class EffectRow:
     due_s: float
     sent_s: float
     age_s: float
+    moved_s: float
+    asked_at: float
 
     @staticmethod
     def columns() -> list[ColumnElement[Any]]:
@@ -64,13 +72,17 @@ class EffectRow:
         c = effect.c
         spans = {"due_s": c.next_at - _NOW, "sent_s": _NOW - c.lease_until, "age_s": _NOW - c.created_at}
         seconds = [func.extract("epoch", span).label(name) for name, span in spans.items()]
+        seconds.append(func.extract("epoch", c.begun_at).label("begun_at"))
         return [c.event_id, c.state, c.step, c.request, c.attempts, c.worker, c.reference, c.detail, *seconds]
 
     @staticmethod
-    def of(values: Any) -> EffectRow:
-        """The row of a result with these columns."""
+    def of(values: Any, asked_at: float) -> EffectRow:
+        """The row of a result with these columns, of a statement that was begun at `asked_at`."""
         event_id, state, step, request, attempts, worker, reference, detail, *seconds = values
-        return EffectRow(event_id, State(state), step, bytes(request), attempts, worker, reference, detail, *map(float, seconds))
+        due_s, sent_s, age_s, begun_at = map(float, seconds)
+        moved_s = time.time() - begun_at - age_s
+        ages = due_s, sent_s + min(moved_s, 0), age_s + max(moved_s, 0)
+        return EffectRow(event_id, State(state), step, bytes(request), attempts, worker, reference, detail, *ages, moved_s, asked_at)
 
     @property
     def settled(self) -> bool:

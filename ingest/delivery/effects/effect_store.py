@@ -12,10 +12,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, Text, cast, func, insert, literal, select, update
+from sqlalchemy import Connection, DateTime, Engine, Text, bindparam, cast, func, insert, literal, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
@@ -24,12 +24,15 @@ from ingest.delivery.database.database import is_temporary
 from ingest.delivery.database.database_errors import not_connected
 from ingest.delivery.database.tables import effect, effect_history
 from ingest.delivery.effects.effect_row import OPEN, EffectRow, Position, State, storable
+from ingest.delivery.effects.uptime import uptime
 
 T = TypeVar("T")
 # A restart or failover of the database takes less.
 DATABASE_WITHIN_S: Final = 60.0
 _TEXT_CHARACTERS_MAX: Final = 1_000
 _NOW: Final = func.clock_timestamp()
+# Read when the statement is executed, which may be later than it is made, and more than once.
+_OURS: Final = bindparam("ours", callable_=lambda: datetime.now(UTC), type_=DateTime(timezone=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,12 @@ class EffectStore:
 
     def read(self, event_id: str) -> EffectRow | None:
         """The row of this event, or None."""
-        statement = select(*EffectRow.columns()).where((effect.c.effect == self._name) & (effect.c.event_id == event_id))
-        return repeated(self._engine, lambda connection: _row(connection.execute(statement).one_or_none()))
+        return self._one(select(*EffectRow.columns()).where((effect.c.effect == self._name) & (effect.c.event_id == event_id)))
 
     def begin(self, event_id: str, request: bytes, position: Position | None, lease_s: float) -> tuple[EffectRow, bool]:
         """Insert the row in SENDING. Returns the row, and False if somebody else has inserted it."""
         worker, until = self._own_name(), _NOW + timedelta(seconds=lease_s)
-        values = {"state": State.SENDING, "step": 1, "request": request, "attempts": 1, "worker": worker}
+        values = {"state": State.SENDING, "step": 1, "request": request, "attempts": 1, "worker": worker, "begun_at": _OURS}
         place = position._asdict() if position else {}
         statement = upsert(effect).values(effect=self._name, event_id=event_id, lease_until=until, next_at=until, **values, **place)
         row = self._changed(statement.on_conflict_do_nothing(), None) or self.read(event_id)
@@ -98,8 +100,7 @@ class EffectStore:
             due &= c.event_id == oldest.scalar_subquery()
         else:
             due &= (c.event_id == row.event_id) & (c.step == row.step)
-        statement = update(effect).where(due).values(next_at=_NOW + timedelta(seconds=lease_s)).returning(*EffectRow.columns())
-        return repeated(self._engine, lambda connection: _row(connection.execute(statement).one_or_none()))
+        return self._one(update(effect).where(due).values(next_at=_NOW + timedelta(seconds=lease_s)).returning(*EffectRow.columns()))
 
     def _changed(self, change: Any, detail: str | None) -> EffectRow | None:
         """Run an INSERT or UPDATE of one row together with its line in the history. None if it concerned no row."""
@@ -107,8 +108,15 @@ class EffectStore:
         line = {name: changed.c[name] for name in ("effect", "event_id", "step", "state", "worker")}
         lines = select(*line.values(), cast(literal(detail), Text))
         remembered = insert(effect_history).from_select([*line, "detail"], lines).cte("remembered")
-        statement = select(*(column for column in changed.c if column.name != "effect")).add_cte(remembered)
-        return repeated(self._engine, lambda connection: _row(connection.execute(statement).one_or_none()))
+        return self._one(select(*(column for column in changed.c if column.name != "effect")).add_cte(remembered))
+
+    def _one(self, statement: Any) -> EffectRow | None:
+        def work(connection: Connection) -> EffectRow | None:
+            asked_at = uptime()
+            values = connection.execute(statement).one_or_none()
+            return None if values is None else EffectRow.of(values, asked_at)
+
+        return repeated(self._engine, work)
 
     def _own_name(self) -> str:
         return f"{self._worker}/{secrets.token_hex(6)}"
@@ -133,7 +141,3 @@ def repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
         if is_temporary(error):
             raise not_connected(engine.url, error) from None
         raise
-
-
-def _row(values: Any) -> EffectRow | None:
-    return None if values is None else EffectRow.of(values)

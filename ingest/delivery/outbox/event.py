@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
+
 from ingest.contract.event_id import mint
 from ingest.delivery.database.tables import NAME_CHARACTERS_MAX, outbox
 from ingest.runtime.errors import InvalidInput
@@ -28,7 +31,13 @@ if TYPE_CHECKING:
 Payload: TypeAlias = bytes | str | Mapping[str, Any] | None
 
 _COLUMNS: Final = ("id", "aggregatetype", "aggregateid", "type", "payload", "tracingspancontext")
-_INSERT: Final = f"INSERT INTO {outbox.name} ({', '.join(_COLUMNS)}) VALUES (%s, %s, %s, %s, %s, %s)"
+_values = {name: bindparam(name, type_=outbox.c[name].type) for name in _COLUMNS}
+# The lock of the aggregate comes before the row's number, and is held until the transaction ends. So the events of an aggregate are
+# numbered in the order in which their transactions commit. The planner leaves a subquery with a volatile function as it is.
+_hash = func.hashtextextended(_values["aggregateid"], func.hashtextextended(_values["aggregatetype"], literal_column("0")))
+_lock = func.pg_advisory_xact_lock(_hash)
+_STORE: Final = outbox.insert().from_select(_COLUMNS, select(*_values.values()).select_from(select(_lock).subquery("locked")))
+_STORE_TEXT: Final = str(_STORE.compile(dialect=psycopg_dialect.dialect()))
 
 
 def add(
@@ -44,16 +53,18 @@ def add(
     """Store an event in the transaction of `connection`, and return its event id.
 
     `connection` is a SQLAlchemy Session or Connection (of any driver), or a psycopg Connection or Cursor. `payload` becomes the record's
-    value: bytes, text, a mapping that is written as JSON, or None for a tombstone. `aggregate_id` becomes its key, so the events of an
-    aggregate keep their order. `event_id` (default: a new UUIDv7) is the identity on which consumers and the lake deduplicate.
-    `trace_context` is the text that Debezium expects in the column `tracingspancontext`: lines of `name=value`, such as a W3C
-    `traceparent`. They become headers.
+    value: bytes, text, a mapping that is written as JSON, or None for a tombstone. `aggregate_id` becomes its key. `event_id` (default: a
+    new UUIDv7) is the identity on which consumers and the lake deduplicate. `trace_context` is the text that Debezium expects in the
+    column `tracingspancontext`: lines of `name=value`, such as a W3C `traceparent`. They become headers.
+
+    The events of an aggregate are published in the order in which their transactions commit: another transaction that stores one waits
+    until this one ends. If two transactions wait for each other, PostgreSQL ends one with an error, as it ends every deadlock.
 
     From asyncio, use `await session.run_sync(...)`. Raises InvalidInput OUTBOX_EVENT for an id or a name that is empty, longer than 255
     characters or contains a NUL character, OUTBOX_AUTOCOMMIT for a connection without a transaction, and OUTBOX_ASYNC for an asynchronous
     one. An event id that is already stored raises the driver's IntegrityError.
     """
-    row = (
+    values = (
         _text("event_id", mint() if event_id is None else event_id),
         _text("aggregate_type", aggregate_type),
         _text("aggregate_id", str(aggregate_id) if isinstance(aggregate_id, int) else aggregate_id),
@@ -61,6 +72,7 @@ def add(
         _bytes(payload),
         trace_context,
     )
+    row = dict(zip(_COLUMNS, values, strict=True))
     given: Any = connection
     if iscoroutinefunction(given.execute):
         raise _asynchronous()
@@ -68,13 +80,13 @@ def add(
         core = given.connection() if hasattr(given, "get_bind") else given
         if getattr(core.connection.dbapi_connection, "autocommit", False):
             raise _autocommit()
-        core.execute(outbox.insert(), dict(zip(_COLUMNS, row, strict=True)))
+        core.execute(_STORE, row)
     else:
         raw = getattr(given, "connection", given)  # a cursor's connection
         if raw.autocommit and raw.info.transaction_status.name == "IDLE":
             raise _autocommit()
-        given.execute(_INSERT, row)
-    return row[0]
+        given.execute(_STORE_TEXT, row)
+    return values[0]
 
 
 def _text(name: str, given: object) -> str:

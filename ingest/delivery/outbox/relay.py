@@ -38,6 +38,9 @@ from ingest.runtime.errors import InvalidEnvironment, InvalidInput, RunStopped
 
 TOPIC: Final = "outbox.event.{aggregatetype}"  # as Debezium's outbox event router routes by default
 BATCH: Final = 1_000
+# Brokers that take 2 MB/s take so much within the transaction's timeout. All of it is in memory.
+BATCH_BYTES: Final = 16 * 1024 * 1024
+TRANSACTION_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 100
 ATTEMPTS: Final = 5
 _STAND_BY_S: Final = 0.5
@@ -72,35 +75,39 @@ class Relayed:
 class Relay:
     """One relay. A context manager; for one thread. Start as many as you like for one outbox: one of them leads.
 
-    `topic` is where an event goes; `{aggregatetype}` in it becomes the event's. A row that the brokers refuse `attempts` times is parked.
-    With `keep`, rows that were published longer ago are deleted. `name` is part of the transactional id: outboxes of several databases
-    that publish to one Kafka need different names.
+    `topic` is where an event goes; `{aggregatetype}` in it becomes the event's. A transaction has up to `batch` rows and `batch_bytes`
+    of payload, but at least one row. If it takes longer than `transaction_timeout_ms`, the next one has half the rows. A row that the
+    brokers refuse `attempts` times is parked. With `keep`, rows that were published longer ago are deleted.
 
-    Raises InvalidInput RELAY_OPTION, Refused SCHEMA_MISSING, SCHEMA_NEWER or SCHEMA_CHANGED.
+    Raises InvalidInput RELAY_OPTION or TRANSACTION_TIMEOUT, Refused SCHEMA_MISSING, SCHEMA_NEWER or SCHEMA_CHANGED.
     """
 
     def __init__(
         self,
         engine: Engine,
         kafka: KafkaOptions | str,
-        name: str = "outbox",
         *,
         topic: str = TOPIC,
         batch: int = BATCH,
+        batch_bytes: int = BATCH_BYTES,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         poll_ms: int = POLL_MS,
         attempts: int = ATTEMPTS,
         keep: timedelta | None = None,
         on_step: Callable[[str], object] = lambda step: None,
         producer_options: dict[str, Any] | None = None,
     ) -> None:
-        if batch < 1 or poll_ms < 1 or attempts < 1 or not name:
-            found = f"{batch=}, {poll_ms=}, {attempts=}, {name=}."
-            raise InvalidInput("RELAY_OPTION", found, expected="at least 1 of each, and a name.", remedy="correct them.")
+        if batch < 1 or batch_bytes < 1 or poll_ms < 1 or attempts < 1:
+            found = f"{batch=}, {batch_bytes=}, {poll_ms=}, {attempts=}."
+            raise InvalidInput("RELAY_OPTION", found, expected="at least 1 of each.", remedy="correct them.")
         schema.check(engine)
         self._engine, self._kafka, self._topic, self._on_step = engine, kafka, topic, on_step
-        self._batch, self._poll_s, self._attempts, self._keep = batch, poll_ms / 1000, attempts, keep
-        self._lead = Leadership(engine, kafka, name, producer_options or {})
+        self._batch, self._bytes, self._poll_s, self._attempts, self._keep = batch, batch_bytes, poll_ms / 1000, attempts, keep
+        self._timeout_s = transaction_timeout_ms / 1000
+        self._lead = Leadership(engine, kafka, transaction_timeout_ms, producer_options or {})
         self._pauses = Pauses()
+        self._rows_max = batch  # halved while transactions take too long
+        self._sending: list[Unpublished] = []
         self._alone = 0  # so many of the next rows are sent one by one
         self._known: set[str] = set()
         self._purged_at = float("-inf")
@@ -117,12 +124,14 @@ class Relay:
         """Publish until `stop` returns True, or until there has been nothing to do for `idle_s`, also because another relay leads.
 
         Lost connections, restarts and deadlocks are retried for a minute, except at the first connection to the brokers. Raises RunStopped
-        RELAY_FENCED if another producer takes our transactional id again and again, InvalidEnvironment BROKER_UNREACHABLE or
-        sqlalchemy.exc.DBAPIError after that minute. No row is lost: it is published at least once, and after a crash, an unknown outcome
-        or a lost connection between publish and mark, once more with the same event id.
+        RELAY_FENCED if another producer takes our transactional id again and again. After that minute it raises RunStopped RELAY_TOO_SLOW
+        for a row that alone takes too long, InvalidEnvironment BROKER_UNREACHABLE or sqlalchemy.exc.DBAPIError. No row is lost: it is
+        published at least once, and after a crash, an unknown outcome or a lost connection between publish and mark, once more with the
+        same event id.
         """
         idle_since = answered_at = time.monotonic()
         while not stop() and time.monotonic() - idle_since < idle_s:
+            self._sending = []
             try:
                 if not self._lead.take(self._took):
                     time.sleep(min(_STAND_BY_S, idle_s))
@@ -138,6 +147,8 @@ class Relay:
                 if rows or left_out:
                     idle_since = answered_at
             except (TransactionAborted, OutcomeUnknown, ProducerFenced, InvalidEnvironment, DBAPIError) as error:
+                if self._halved():
+                    answered_at = time.monotonic()
                 self._recover(error, final=time.monotonic() - answered_at > _GONE_WITHIN_S)
                 idle_since = time.monotonic()
         return self.counts
@@ -151,7 +162,8 @@ class Relay:
     def _next(self) -> list[Unpublished]:
         """The rows to send in the next transaction. A row that was refused goes alone, so that nothing else fails with it."""
         with self._lead.connection.begin():
-            rows = unpublished(self._lead.connection, 1 if self._alone else self._batch, *self._pauses.now())
+            rows_max = 1 if self._alone else self._rows_max
+            rows = unpublished(self._lead.connection, rows_max, self._bytes, *self._pauses.now())
         self._on_step("read")
         refused = next((number for number, row in enumerate(rows) if row.attempts), len(rows))
         return rows[: max(refused, 1)]
@@ -164,6 +176,7 @@ class Relay:
                 self._missing(kind, topic)
                 return
         outcomes: list[Any] = []
+        self._sending, self._began = rows, time.monotonic()
         try:
             with self._lead.producer.transaction(self._on_step) as transaction:
                 for row, topic in zip(rows, topics, strict=True):
@@ -189,6 +202,7 @@ class Relay:
         self._on_step("marked")
         self.counts.published += len(rows)
         self._alone = max(self._alone - len(rows), 0)
+        self._rows_max = min(self._rows_max + self._rows_max // 10 + 1, self._batch)  # slowly, because each attempt too many costs seconds
 
     def _exists(self, topic: str) -> bool:
         """Whether the brokers have this topic. Asked once: kafka-python would wait for it, and hold up all other rows."""
@@ -221,8 +235,23 @@ class Relay:
         if not last:
             self._pauses.of_aggregate(row)
 
+    def _halved(self) -> bool:
+        """After a failure, whether the next transaction has fewer rows because this one took too long."""
+        if not self._slow or len(self._sending) < 2:
+            return False
+        self._rows_max = len(self._sending) // 2
+        _log.warning("%d rows took longer than %g s; now up to %d", len(self._sending), self._timeout_s, self._rows_max)
+        return True
+
+    @property
+    def _slow(self) -> bool:
+        """Whether the transaction that has failed is older than its timeout: the broker has then aborted it, or soon does."""
+        return bool(self._sending) and time.monotonic() - self._began > self._timeout_s
+
     def _recover(self, error: Exception, *, final: bool) -> None:
         """Prepare for another attempt, or raise the error."""
+        if final and self._slow:
+            raise _too_slow(self._sending[0], self._timeout_s) from error
         if (
             final
             or (isinstance(error, DBAPIError) and not is_temporary(error))
@@ -231,8 +260,9 @@ class Relay:
             raise error
         _log.warning("trying again: %s", error)
         self.counts.repeated += not isinstance(error, InvalidEnvironment | DBAPIError)
-        if isinstance(error, ProducerFenced):
-            # A former leader that wakes up may take the id once, before it learns that it has lost the lead.
+        if isinstance(error, ProducerFenced) and not self._slow:
+            # Not the broker, which ends a transaction that is too old in this way, but a former leader: when it wakes up, it may take the
+            # id once, before it learns that it has lost the lead.
             now = time.monotonic()
             self._fenced_at = [at for at in (*self._fenced_at, now) if now - at < _GONE_WITHIN_S]
             if len(self._fenced_at) > _FENCES_MAX:
@@ -251,8 +281,17 @@ def _fenced(transactional_id: str) -> RunStopped:
     return RunStopped(
         "RELAY_FENCED",
         f"another producer takes the transactional id {transactional_id} again and again, although this relay leads its outbox.",
-        expected="one outbox for each name of a relay.",
-        remedy="give each database's relays their own --name.",
+        expected="one database for each outbox that publishes to one Kafka.",
+        remedy="look for the relay of a copy of this database, such as a restored backup, and stop it or give it another Kafka.",
+    )
+
+
+def _too_slow(row: Unpublished, timeout_s: float) -> RunStopped:
+    return RunStopped(
+        "RELAY_TOO_SLOW",
+        f"event {row.event_id} ({len(row.payload or b''):,} bytes) alone takes longer than a transaction may, which is {timeout_s:g} s.",
+        expected="brokers that acknowledge one record within that time.",
+        remedy="find out why they are slow (a quota, the network, a disk), or give transactions more time with --transaction-timeout-ms.",
     )
 
 

@@ -14,6 +14,8 @@ from ingest.delivery.outgoing import Outgoing
 
 _ERROR_CHARACTERS_MAX: Final = 500
 _PURGE_ROWS: Final = 5_000
+# What a row takes besides its payload and trace context: ids and names, in columns and in headers.
+_ROW_BYTES: Final = 1_000
 _RATE_OVER_S: Final = 60
 _OPEN = outbox.c.published_at.is_(None) & outbox.c.parked_at.is_(None)
 _MARK: Final = f"""
@@ -66,16 +68,26 @@ class Backlog:
     published_per_s: float
 
 
-def unpublished(connection: Connection, limit: int, aggregates: Sequence[tuple[str, str]], types: Sequence[str]) -> list[Unpublished]:
-    """The next rows to publish, in the order of their position, without these aggregates (type, id) and these aggregate types."""
+def unpublished(
+    connection: Connection, rows_max: int, bytes_max: int, aggregates: Sequence[tuple[str, str]], types: Sequence[str]
+) -> list[Unpublished]:
+    """The next rows to publish, in the order of their position, without these aggregates (type, id) and these aggregate types.
+
+    They fit into `bytes_max`, except that the first one comes whatever its size is.
+    """
     c = outbox.c
     columns = (c.position, c.id, c.aggregatetype, c.aggregateid, c.type, c.payload, c.tracingspancontext, c.attempts)
-    query = select(*columns).where(_OPEN).order_by(c.position).limit(limit)
+    size = func.coalesce(func.octet_length(c.payload), 0) + func.coalesce(func.octet_length(c.tracingspancontext), 0) + _ROW_BYTES
+    query = select(*columns, size.label("size")).where(_OPEN).order_by(c.position).limit(rows_max)
     if aggregates:
         query = query.where(tuple_(c.aggregatetype, c.aggregateid).not_in(aggregates))
     if types:
         query = query.where(c.aggregatetype.not_in(types))
-    return [Unpublished(*row) for row in connection.execute(query)]
+    first = query.subquery("first")
+    summed = select(first, func.sum(first.c.size).over(order_by=first.c.position).label("bytes")).subquery("summed")
+    fitting = (summed.c.bytes <= bytes_max) | (summed.c.bytes == summed.c.size)
+    found = connection.execute(select(*(summed.c[column.name] for column in columns)).where(fitting).order_by(summed.c.position))
+    return [Unpublished(*row) for row in found]
 
 
 def mark_published(connection: Connection, rows: Sequence[Unpublished], places: Sequence[tuple[str, int, int]]) -> None:

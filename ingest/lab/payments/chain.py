@@ -44,7 +44,7 @@ def application(given: StageSettings, engine: Engine, step: Step, stop: Callable
 
 def relay(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
     """Publish the events."""
-    with Relay(engine, given.servers, "payments", topic=OUTBOX_TOPIC, batch=BATCH, on_step=step) as running:
+    with Relay(engine, given.servers, topic=OUTBOX_TOPIC, batch=BATCH, on_step=step) as running:
         running.run(stop=stop)
 
 

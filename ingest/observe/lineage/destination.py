@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -11,22 +14,17 @@ import requests
 from openlineage.client.event_v2 import RunEvent
 from openlineage.client.serde import Serde
 from openlineage.client.transport.http import HttpConfig, HttpTransport
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
+# For one attempt as a whole. requests' own time-out is that of one read, which a server outlasts that sends a byte now and then.
 ANSWER_WITHIN_S = 10.0
-# Three attempts, with 0.3 s and 0.6 s in between. After that the next call of the command tries again.
-RETRY: dict[str, Any] = {
-    "total": 2,
-    "read": 2,
-    "connect": 2,
-    "status": 2,
-    "backoff_factor": 0.3,
-    "status_forcelist": [429, 500, 502, 503, 504],
-    "allowed_methods": ["POST"],
-    "raise_on_status": False,
-    "respect_retry_after_header": False,
-}
+# Between the three attempts. After that the next call of the command tries again.
+PAUSES_S = (0.3, 0.6)
+SHORT_BYTES = 64 * 1024
+AGAIN = (429, 500, 502, 503, 504)
 # A server that answers so takes no event: no login, or too many requests. Any other 4xx is about the one event.
 ANY_EVENT = (401, 403, 429)
 
@@ -71,6 +69,16 @@ class EventFile:
         self._file.close()
 
 
+class _Session(requests.Session):
+    """Follows no redirect, and reads the head of an answer, which says all that we need. A short body is read, to keep the connection."""
+
+    def request(self, *what: Any, **more: Any) -> requests.Response:
+        answer = super().request(*what, **{**more, "stream": True, "allow_redirects": False})
+        with suppress(HTTPError):
+            answer.raw.read(SHORT_BYTES, decode_content=False)
+        return answer
+
+
 class LineageServer:
     """Posts to `api/v1/lineage` of a server, or to the path of the URL if it has one."""
 
@@ -82,7 +90,8 @@ class LineageServer:
             expected = "an address such as https://lineage.example:5000 (OpenLineage's /api/v1/lineage is added)."
             raise InvalidInput("LINEAGE_URL_INVALID", f"--url {self._shown(url)}.", expected=expected, remedy="correct --url.")
         self.name = self._shown(url)
-        settings: dict[str, Any] = {"url": url, "timeout": ANSWER_WITHIN_S, "retry": RETRY}
+        # The client's own retries would read the whole answer before each of them.
+        settings: dict[str, Any] = {"url": url, "timeout": ANSWER_WITHIN_S, "session": _Session(), "adapter": HTTPAdapter()}
         if parts.path.strip("/"):
             settings["endpoint"] = parts.path
         if api_key is not None:
@@ -90,15 +99,39 @@ class LineageServer:
         self._transport = HttpTransport(HttpConfig.from_dict(settings))
 
     def send(self, event: RunEvent) -> None:
-        try:
-            answer = self._transport.emit(event)
-        except requests.HTTPError as error:
-            status = error.response.status_code if error.response is not None else 500
-            raise self._not_sent(f"answered {status}") if status in ANY_EVENT or status >= 500 else self._refused(status, event) from error
-        except (requests.RequestException, RuntimeError) as error:
-            raise self._not_sent(f"did not answer ({type(error).__name__})") from error
-        if answer.history:  # a client repeats a POST as GET after most redirects, so the event is lost
-            raise self._not_sent(f"answered {answer.history[0].status_code}, a redirect")
+        for pause_s in (*PAUSES_S, None):
+            outcome = self._posted(event)
+            if pause_s is None or not (outcome in AGAIN or isinstance(outcome, requests.ConnectionError)):
+                break
+            time.sleep(pause_s)
+        match outcome:
+            case None:
+                raise self._not_sent(f"did not answer within {ANSWER_WITHIN_S:g} s")
+            case int() if 300 <= outcome < 400:  # a client repeats a POST as GET after most redirects, so the event would be lost
+                raise self._not_sent(f"answered {outcome}, a redirect")
+            case int() if outcome in ANY_EVENT or outcome >= 500:
+                raise self._not_sent(f"answered {outcome}")
+            case int() if outcome >= 400:
+                raise self._refused(outcome, event)
+            case Exception():
+                raise self._not_sent(f"did not answer ({type(outcome).__name__})") from outcome
+
+    def _posted(self, event: RunEvent) -> int | Exception | None:
+        """The status of the answer, the client's error, or None if neither came in time."""
+        outcome: list[int | Exception] = []
+
+        def post() -> None:
+            try:
+                outcome.append(self._transport.emit(event).status_code)
+            except requests.HTTPError as error:
+                outcome.append(error.response.status_code if error.response is not None else 500)
+            except (requests.RequestException, RuntimeError) as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=post, name="lineage", daemon=True)  # a name server or a server that drips cannot be interrupted
+        thread.start()
+        thread.join(ANSWER_WITHIN_S)
+        return outcome[0] if outcome else None
 
     def keep(self) -> None:
         """The server has answered: it keeps the events."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,12 +21,14 @@ from deltalake import write_deltalake
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from ingest.observe.lineage import destination
 from ingest.observe.lineage.destination import EventFile, LineageServer
 from ingest.observe.lineage.lineage_event import EventMaker
 from ingest.observe.lineage.sending import Delivered, send_table
 from ingest.observe.lineage.sent import Cursor, Sent
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from ingest.runtime.places import Places
+from tests.raw_server import again_and_again, served
 from tests.unit.observe.lineage.lineage_server import Received, lineage_server
 from tests.unit.verify.proof_lake import CONTRACT, Lake
 
@@ -335,7 +338,22 @@ def test_a_redirect_is_a_failure_because_it_loses_the_event(full: Lake, server: 
     server.answers = [302]
     with pytest.raises(InvalidEnvironment, match="answered 302, a redirect"):
         send(full, LineageServer(server.url, None))
-    assert ("GET", "/elsewhere", None) in server.requests and Cursor(full.places, server.url).read() == Sent()
+    assert [method for method, _, _ in server.requests] == ["POST"] and Cursor(full.places, server.url).read() == Sent()
+
+
+def test_a_server_that_answers_little_by_little_does_not_hold_up_the_command(full: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "ANSWER_WITHIN_S", 0.5)
+    with served(again_and_again(b"HTTP/1.1 201 Created\r\n", b"X-More: 1\r\n", 0.1)) as place:
+        began = time.monotonic()
+        with pytest.raises(InvalidEnvironment, match=r"did not answer within 0\.5 s"):
+            send(full, LineageServer(f"http://{place}", None))
+        assert time.monotonic() - began < 4
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(full: Lake) -> None:
+    endless = b"HTTP/1.1 201 Created\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with served(again_and_again(endless, b"10000\r\n" + b"x" * 65536 + b"\r\n", 0)) as place:
+        assert send(full, LineageServer(f"http://{place}", None)).events == 3
 
 
 def test_no_server_is_an_error_without_the_secrets_of_the_url(full: Lake) -> None:

@@ -41,6 +41,7 @@ def upgrade() -> None:
         sa.Column("partition", sa.Integer(), nullable=True),
         sa.Column("offset", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("begun_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.CheckConstraint("state IN ('SENDING', 'WAITING', 'UNKNOWN', 'SUCCESS', 'FAILED', 'HELD')", name="oncelake_effect_state"),
         sa.PrimaryKeyConstraint("effect", "event_id"),
