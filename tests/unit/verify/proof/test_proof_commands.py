@@ -55,7 +55,7 @@ def test_a_proof_is_made_listed_and_checked(lake: Lake, ingest: Ingest, tmp_path
     (tmp_path / "tables/orders.yml").write_text(CONTRACT.to_json())
     lake.batch(0, 10, range(8), (8, 9))
     lake.verified()
-    assert ingest("proof", "list").out == "shop.orders: never proven\n"
+    assert ingest("proof", "list").out == "shop.orders: no proof\n"
     made = ingest("proof", "make")
     assert made.code == 0 and "BALANCED" in made.out
     path, head = (line.split()[1] for line in made.out.splitlines()[-2:])
