@@ -70,7 +70,7 @@ class _Progress:
 
 
 class Consumer:
-    """Reads `topics` as a member of `group_id`. A context manager; for one thread.
+    """Reads `topics` as a member of `group_id`, which has begun in them (`begin_group`). A context manager; for one thread.
 
     It commits offsets every `commit_records` records or `commit_ms`, when partitions are revoked, and at the end. In at_most_once it
     commits before the work. `instance` makes it a static member: after a restart it gets its partitions back without a rebalance.
@@ -146,7 +146,8 @@ class Consumer:
         """Call `work` for each record until `stop` returns True or no record arrives for `idle_s`; commit at the end.
 
         A record is kafka-python's: topic, partition, offset, key, value, headers, timestamp. If `work` raises an exception, the record goes
-        to the dead-letter topic. Without one, PoisonRecord ends the run and the record's offset is not committed.
+        to the dead-letter topic. Without one, PoisonRecord ends the run and the record's offset is not committed. Raises RunStopped
+        GROUP_POSITION_MISSING, GROUP_RECORDS_EXPIRED, GROUP_RECORDS_LOST or GROUP_TOPIC_RECREATED if the group cannot read on.
         """
         last_record_at = time.monotonic()
         try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import LogTruncationError, OffsetOutOfRangeError
 
 from ingest.delivery.outgoing import Outgoing
 from ingest.kafka.connection import quiet
@@ -122,7 +123,8 @@ class States:
         """
         place = TopicPartition(self.changelog, partition)
         kept: dict[bytes, bytes] = {}
-        ending = {"enable_auto_commit": False, "group_id": None, "metrics_enabled": False}
+        # With a reset, records that are deleted while they are read would be missing from the state without an error.
+        ending = {"enable_auto_commit": False, "group_id": None, "metrics_enabled": False, "auto_offset_reset": "none"}
         with KafkaConsumer(**self._kafka.for_python(), **ending, isolation_level="read_uncommitted") as any_level:
             end = any_level.end_offsets([place])[place]
         with KafkaConsumer(**self._kafka.for_python(), **ending, isolation_level="read_committed") as reader:
@@ -135,7 +137,16 @@ class States:
                     at, moved = now, time.monotonic()
                 if at >= end:
                     return kept
-                for record in reader.poll(timeout_ms=200).get(place, ()):
+                try:
+                    records = reader.poll(timeout_ms=200).get(place, ())
+                except (OffsetOutOfRangeError, LogTruncationError) as error:
+                    raise RunStopped(
+                        "STATE_NOT_RESTORED",
+                        f"records of {self.changelog}[{partition}] behind offset {max(at, 0)} were deleted while they were read.",
+                        expected="a changelog from which only compaction removes records.",
+                        remedy="find out who deletes them; start again to restore what is left, if that is enough.",
+                    ) from error
+                for record in records:
                     _apply(kept, record)
                 if time.monotonic() - moved > _RESTORE_STALL_S:
                     raise RunStopped(

@@ -61,6 +61,7 @@ class Transformed:
 class Transform:
     """One instance. A context manager; for one thread. Start up to one per partition, each with its own transactional id.
 
+    The group `group_id` has begun in the source (`begin_group`).
     `function` takes a record and yields the records to send to `sinks`. If `changelog` is given, it also takes the State of the record's
     partition; the changelog is a compacted topic with as many partitions as the source. The function may be called again for a record whose
     transaction did not commit, so its side effects happen at least once. `instance` makes it a static member.
@@ -128,7 +129,8 @@ class Transform:
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Transformed:
         """Run until `stop` returns True or no record arrives for `idle_s`; the open transaction is finished first.
 
-        Raises ProducerFenced, PoisonRecord, InvalidInput FUNCTION_UNFIT or SINK_UNKNOWN, and RunStopped STATE_NOT_RESTORED. Raises
+        Raises ProducerFenced, PoisonRecord, InvalidInput FUNCTION_UNFIT or SINK_UNKNOWN, and RunStopped STATE_NOT_RESTORED. If the group
+        cannot read on, it raises GROUP_POSITION_MISSING, GROUP_RECORDS_EXPIRED, GROUP_RECORDS_LOST or GROUP_TOPIC_RECREATED. Raises
         TransactionAborted or OutcomeUnknown after five in a row. Raises InvalidEnvironment BROKER_UNREACHABLE or
         kafka.errors.RetriableError if the brokers have not answered for a minute. Nothing of an unfinished transaction is visible then
         (OutcomeUnknown: all or nothing). Another run continues from the committed offsets.

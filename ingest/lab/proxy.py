@@ -30,6 +30,7 @@ class Api(IntEnum):
     """The requests that faults can target, with their API keys in Kafka's protocol."""
 
     PRODUCE = 0
+    FETCH = 1
     METADATA = 3
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10

@@ -8,14 +8,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaProducer, TopicPartition
 
 from ingest.delivery import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
 from ingest.delivery.state import States
 from ingest.kafka.kafka_options import KafkaOptions
+from ingest.lab.broker.broker_probe import admin
 from ingest.lab.proxy import Api, Proxy
 from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.kafka.topics import Topics, until
@@ -250,6 +252,24 @@ def test_a_changelog_that_is_blocked_for_too_long_stops_the_run(
     assert (stopped.value.code, stopped.value.exit_code) == ("STATE_NOT_RESTORED", 5)
     holder.abort_transaction()
     holder.close()
+
+
+def test_a_changelog_whose_records_are_deleted_while_they_are_read_stops_the_run(
+    topics: Topics, topic: Callable[..., str], proxy: Proxy
+) -> None:
+    """kafka-python's default reset would go to the end, and the state would be empty."""
+    changelog = topic(1, cleanup_policy="compact,delete")
+    topics.write(changelog, [b"%d" % number for number in range(10)], lambda number: b"key-%d" % number)
+    cut = proxy.cut_request(Api.FETCH, times=1_000)
+    with ThreadPoolExecutor(1) as pool:
+        restoring = pool.submit(lambda: States(KafkaOptions(proxy.bootstrap_servers), changelog)[0])
+        until(lambda: cut.struck > 0, "the first record is requested")
+        with admin(topics.servers, timeout_s=20) as client:
+            client.delete_records({TopicPartition(changelog, 0): 5})
+        cut.release()
+        with pytest.raises(RunStopped, match="deleted while they were read") as stopped:
+            restoring.result(30)
+    assert stopped.value.code == "STATE_NOT_RESTORED"
 
 
 def test_invalid_settings_are_refused_at_the_start(topics: Topics, source: str, topic: Callable[..., str]) -> None:

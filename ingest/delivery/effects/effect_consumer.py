@@ -61,8 +61,9 @@ Result: TypeAlias = Performed | str
 
 
 class EffectConsumer:
-    """A member of the group `group_id`. A context manager; `run` in one thread. `event_id` gives a record's event id, `request_of` the
-    bytes to send. Records for which `needed` returns False need no call.
+    """A member of the group `group_id`, which has begun (`begin_group`). A context manager; `run` in one thread.
+
+    `event_id` gives a record's event id, `request_of` the bytes to send. Records for which `needed` returns False need no call.
 
     The calls of records with the same key are made in their order, those of other keys in up to `workers` threads (the engine needs as
     many connections). It takes up to `records` records, and takes more and commits their offsets when all of them are settled. A record
@@ -112,7 +113,8 @@ class EffectConsumer:
         """Run until `stop`, which is called from several threads, returns True, or until no record arrives for `idle_s`.
 
         On `stop`, calls under way end and are recorded; records that are not settled then are read again by the next run. Raises
-        PoisonRecord and InvalidEnvironment DATABASE_UNREACHABLE; whatever was not recorded is settled by a later run.
+        PoisonRecord and InvalidEnvironment DATABASE_UNREACHABLE; whatever was not recorded is settled by a later run. Raises RunStopped
+        GROUP_POSITION_MISSING, GROUP_RECORDS_EXPIRED, GROUP_RECORDS_LOST or GROUP_TOPIC_RECREATED if the group cannot read on.
         """
         last_record_at = time.monotonic()
         with ThreadPoolExecutor(self._workers, thread_name_prefix=self._effects.name) as pool:
