@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine
 
+from ingest.delivery import ExactlyOnce, TransactionalProducer
 from ingest.lab.broker.broker_probe import admin
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.runtime.errors import RunStopped
@@ -44,10 +45,14 @@ def test_the_offsets_in_kafka_do_not_matter(scene: MakeScene) -> None:
 def test_a_sink_can_start_at_the_end_but_reads_partitions_that_are_added_later_from_their_beginning(scene: MakeScene) -> None:
     stage = scene()
     stage.produce(["old"])
-    with stage.sink(starting_offsets="latest") as sink:
-        sink.run(stop=lambda: stage.offsets() == {0: 1}, idle_s=20)
+    opening = TransactionalProducer(ExactlyOnce(stage.topic), stage.servers)
+    with opening as producer, stage.sink(starting_offsets="latest") as sink:
+        with producer.transaction() as transaction:
+            transaction.send(stage.topic, b"{}", headers=[("id", b"open")])
+            transaction.flush()
+            sink.run(stop=lambda: stage.offsets() == {0: 1}, idle_s=20)
         stage.produce(["new"])
-        sink.run(stop=stage.done(sink, 1), idle_s=20)
+        sink.run(stop=stage.done(sink, 2), idle_s=20)
         with admin(stage.servers, timeout_s=30) as client:
             client.create_partitions({stage.topic: 2})
         stage.partitions = 2
@@ -55,7 +60,20 @@ def test_a_sink_can_start_at_the_end_but_reads_partitions_that_are_added_later_f
         stage.produce(["added"], 1)
     with stage.sink(starting_offsets="latest") as sink:
         sink.run(stop=stage.done(sink, 1), idle_s=20)
-    assert stage.paid() == {"new": 1, "added": 1}
+    assert stage.paid() == {"open": 1, "new": 1, "added": 1}
+
+
+def test_a_new_partition_whose_first_records_are_gone_stops_the_start_with_their_range(scene: MakeScene) -> None:
+    stage = scene()
+    stage.produce(["old"])
+    stage.run(1)
+    topics = Topics(stage.servers)
+    topics.add_partition(stage.topic, [b"{}"] * 3)
+    with admin(stage.servers, timeout_s=30) as client:
+        client.delete_records({stage.place(1): 2})
+    with stage.sink() as sink, pytest.raises(RunStopped, match=rf"offsets 0 to 1 of {stage.topic}\[1\]") as stopped:
+        sink.run(idle_s=20)
+    assert stopped.value.code == "SINK_RECORDS_EXPIRED"
 
 
 def test_deleted_records_that_were_not_read_stop_the_start_with_their_range(scene: MakeScene) -> None:

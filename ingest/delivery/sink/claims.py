@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import insert
 from ingest.delivery.database.tables import NAME_CHARACTERS_MAX, sink_offset
 from ingest.delivery.sink.sink_errors import records_expired, topic_recreated
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import ANSWER_WITHIN_S, Topic, bounds, describe, describe_with_bounds
+from ingest.kafka.topic import ANSWER_WITHIN_S, Topic, describe, describe_with_bounds, topic_state
 
 StartingOffsets: TypeAlias = Literal["earliest", "latest"]
 # A recreated topic that is longer than the old one gives no error. Its records are found out this soon; until then their ids protect.
@@ -165,12 +165,19 @@ class Claims:
         _log.info("sink %s claimed %s", self._sink, [f"{name}[{row.partition}]@{row.next_offset}" for row in rows])
 
     def _add_missing(self, connection: Connection, topic: Topic) -> None:
-        """The first claim of a topic adds all its partitions. So a missing one is new, and with "latest" too it is read from its start."""
+        """The first claim of a topic adds all its partitions. So a missing one is new, and with "latest" too it is read from offset 0.
+
+        If the record at offset 0 is gone, the first poll stops with SINK_RECORDS_EXPIRED.
+        """
         known = set(connection.scalars(select(sink_offset.c.partition).where(self._of(topic.name))))
         if missing := [each for each in topic.partitions if each not in known]:
-            limits, at = bounds(self._kafka, topic), 1 if self._starting == "latest" and not known else 0
+            begin: Mapping[int, int] = dict.fromkeys(missing, 0)
+            if not known:
+                state = topic_state(self._kafka, topic, "read_committed")  # records of a transaction that is open come after "latest"
+                firsts = {each: first for each, (first, _) in state.bounds.items()}
+                begin = firsts if self._starting == "earliest" else state.ends()
             common = {"sink": self._sink, "topic": topic.name, "topic_id": topic.id, "epoch": 0, "owner": ""}
-            rows = [{**common, "partition": each, "next_offset": limits[each][at]} for each in missing]
+            rows = [{**common, "partition": each, "next_offset": begin[each]} for each in missing]
             connection.execute(insert(sink_offset).on_conflict_do_nothing(), rows)
 
     def _same_topic(self, now: Topic, stored: str) -> None:
