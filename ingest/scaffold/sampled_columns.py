@@ -18,7 +18,7 @@ from ingest.scaffold.draft import Draft, DraftColumn, identifier, looks_personal
 
 RECORDS = 1000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})?")
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:[0-5]\d)?")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 # More keys than this are data (a map by sku or by day) rather than the fields of a struct.
 _FIELDS_MAX = 50
