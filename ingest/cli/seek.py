@@ -112,11 +112,10 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
 
     Raises InvalidInput AIM_INVALID, and for a time InvalidEnvironment BROKER_UNREACHABLE.
     """
-    from datetime import UTC, datetime
-
     from ingest.kafka.topic import bounds, offsets_at
     from ingest.recovery.seek_offsets import KINDS, Aim
     from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.moment import parse_moment
 
     for kind in KINDS:
         if text == kind:
@@ -128,7 +127,7 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
             if len(dict(offsets)) != len(offsets):
                 raise ValueError("a partition is named twice")
             return Aim("offsets", offsets)
-        moment = datetime.fromisoformat(text)
+        moment = parse_moment(text)
     except ValueError as error:
         raise InvalidInput(
             "AIM_INVALID",
@@ -136,7 +135,6 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
             expected="table, earliest, latest, offsets as 0:1200,1:900, or a time as 2026-11-21T08:00Z.",
             remedy="correct --to.",
         ) from error
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     # The ends first: a record that arrives between the two calls is newer than the time, so the seek must not skip it.
     ends = bounds(kafka, topic)
     found = offsets_at(kafka, topic, max(0, round(moment.timestamp() * 1000)))  # a negative time is not a time to Kafka: -1 is the end

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ingest.delta.delta_sql import quoted
 from ingest.runtime.errors import InvalidInput
+from ingest.runtime.moment import parse_moment
 
 STATES = ("open", "replayed", "dropped")
 AT = re.compile(r"(\d{1,9}):(\d{1,18})(?:-(\d{1,18}))?")
@@ -78,10 +79,9 @@ def _moment(option: str, text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_moment(text)
     except ValueError:
         raise _invalid(option, text, "a time as 2026-11-21 or 2026-11-21T08:00Z") from None
-    return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _invalid(option: str, text: str, expected: str) -> InvalidInput:

@@ -14,6 +14,7 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.quality.audited_version import audit_state
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import Files
+from ingest.runtime.moment import parse_moment
 from ingest.runtime.places import Places
 
 Kind = Literal["target", "quarantine", "ledger", "quality", "audited"]
@@ -181,9 +182,8 @@ def parse_at(text: str) -> int | datetime:
 def parse_time(text: str, code: str) -> datetime:
     """An ISO 8601 date or time, in UTC if it names no zone. Raises InvalidInput `code`."""
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
+        return parse_moment(text)
+    except ValueError:
         expected = "a version number, or a time such as 2025-01-02 or 2025-01-02T03:04:05Z."
         if code != "SQL_AT_INVALID":
             expected = "a time such as 2025-01-02 or 2025-01-02T03:04:05Z."
