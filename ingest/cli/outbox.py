@@ -56,8 +56,19 @@ def relay(
     logging.basicConfig(handlers=[to_stderr])
     logging.getLogger("ingest.delivery.outbox").setLevel(logging.INFO)
     engine = connect(database_url)
-    limits = {"batch": batch, "batch_bytes": batch_bytes, "transaction_timeout_ms": transaction_timeout_ms, "attempts": attempts}
-    with until_signal() as stop, Relay(engine, kafka, topic=topic, keep=keep, **limits) as running:
+    with (
+        until_signal() as stop,
+        Relay(
+            engine,
+            kafka,
+            topic=topic,
+            batch=batch,
+            batch_bytes=batch_bytes,
+            transaction_timeout_ms=transaction_timeout_ms,
+            attempts=attempts,
+            keep=keep,
+        ) as running,
+    ):
         counts = running.run(stop=stop, idle_s=POLL_MS / 1000 if once else float("inf"))
         if as_json:
             print_json("outbox-relay", ok=True, **asdict(counts))

@@ -143,7 +143,7 @@ def waits(engine: Engine) -> bool:
     """Whether a transaction of this database waits for the lock of an aggregate."""
     with engine.connect() as opened:
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
-        return opened.exec_driver_sql(waiting).scalar_one() == 1
+        return bool(opened.exec_driver_sql(waiting).scalar_one())
 
 
 @pytest.mark.parametrize("opened", [connection, cursor])

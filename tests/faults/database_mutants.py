@@ -16,6 +16,14 @@ DATABASE_MUTANTS = (
         '        core.engine.connect().execution_options(isolation_level="AUTOCOMMIT").execute(_STORE',
     ),
     (
+        "an event takes no lock of its aggregate",
+        "database/test_outbox_event.py::test_events_of_an_aggregate_are_numbered_in_the_order_in_which_their_transactions_commit",
+        "58",
+        "delivery/outbox/event.py",
+        '.select_from(select(_lock).subquery("locked"))',
+        "",
+    ),
+    (
         "a record's key is not its aggregate",
         "database/test_relay.py::test_events_are_published_in_order_as_debezium_would_and_marked_with_their_offsets",
         "58",
@@ -70,6 +78,22 @@ DATABASE_MUTANTS = (
         "delivery/effects/calls.py",
         "        if uptime() > until:",
         "        if False:",
+    ),
+    (
+        "a key is sent although the API may have forgotten it by now",
+        f"{CALLS}a_key_that_was_forgotten_while_the_call_waited_for_its_turn_is_not_sent_again",
+        "60",
+        "delivery/effects/calls.py",
+        "self._send(row, key_until if key_known else math.inf)",
+        "self._send(row)",
+    ),
+    (
+        "the database's clock alone says how old a call is",
+        f"{CALLS}a_databases_clock_that_was_set_back_does_not_prolong_the_validity_of_a_key",
+        "60",
+        "delivery/effects/effect_row.py",
+        "age_s + max(moved_s, 0)",
+        "age_s",
     ),
     (
         "a record is acknowledged before its call is settled",

@@ -35,7 +35,7 @@ def not_connected(url: URL, error: DBAPIError) -> InvalidEnvironment:
             "DATABASE_LOGIN",
             f"the database at {server} refuses the user {url.username!r}.",
             expected="a user that may log in, with its password.",
-            remedy="correct user and password in --database-url or INGEST_DATABASE_URL.",
+            remedy="correct them in --database-url or INGEST_DATABASE_URL; `ingest postgres status` shows an embedded server's URL.",
         )
     if state == "3D000" or f'database "{url.database}" does not exist' in text:
         return InvalidEnvironment(

@@ -37,7 +37,7 @@ _values = {name: bindparam(name, type_=outbox.c[name].type) for name in _COLUMNS
 _hash = func.hashtextextended(_values["aggregateid"], func.hashtextextended(_values["aggregatetype"], literal_column("0")))
 _lock = func.pg_advisory_xact_lock(_hash)
 _STORE: Final = outbox.insert().from_select(_COLUMNS, select(*_values.values()).select_from(select(_lock).subquery("locked")))
-_STORE_TEXT: Final = str(_STORE.compile(dialect=psycopg_dialect.dialect()))
+_STORE_TEXT: Final = str(_STORE.compile(dialect=psycopg_dialect.dialect()))  # type: ignore[no-untyped-call]
 
 
 def add(

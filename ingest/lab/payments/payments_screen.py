@@ -38,7 +38,7 @@ def print_report(report: PaymentsReport, seconds: float) -> None:
             console.print(printable(f"  {'':<28} {step}", WIDTH))
     console.print("Try next:", style="bold")
     console.print(f"  ingest postgres start --data {shown(report.postgres)} --port 0     # then, with its URL:")
-    console.print("  ingest effects status --database-url …          ingest sink status --database-url …")
+    console.print("  ingest effects status --database-url '…'        ingest sink status --database-url '…'")
     console.print("  docs/how-to/beyond-kafka.md has each pattern, its guarantees and its limits")
     kills = f"{report.kills['oncelake']} kills of our chain, {report.kills['naive']} of the naive one"
     verdict = "Every stage holds every payment once, to the cent" if report.ok else "NOT EXACT: see above"
