@@ -27,8 +27,8 @@ from kafka import KafkaProducer
 from bench.events import order
 from bench.result import keep
 from ingest import __version__
-from ingest.delivery import AtLeastOnce, ExactlyOnce, Grouped, Producer, TransactionalProducer
-from ingest.delivery.mode import compression
+from ingest.delivery.kafka import AtLeastOnce, ExactlyOnce, Grouped, Producer, TransactionalProducer
+from ingest.delivery.kafka.mode import compression
 from ingest.lab.broker.embedded_broker import Broker
 
 PARTITIONS = 4
@@ -141,7 +141,7 @@ def profile(broker: Broker, records: Records) -> None:
 
 def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/."""
-    head = f"`python -m bench.producer --rounds {result['rounds']}` compares the producers of `ingest.delivery`\n"
+    head = f"`python -m bench.producer --rounds {result['rounds']}` compares the producers of `ingest.delivery.kafka`\n"
     head += "([tutorial](../tutorial/delivery.md)) with kafka-python's own. They take turns on one broker.\n\n"
     return f"# The transactional producer\n\n{head}{markdown(result)}"
 

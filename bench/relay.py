@@ -20,9 +20,9 @@ from sqlalchemy import Engine
 
 from bench.events import order
 from bench.result import about, keep
-from ingest.delivery import ExactlyOnce, Grouped, TransactionalProducer
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
+from ingest.delivery.kafka import ExactlyOnce, Grouped, TransactionalProducer
 from ingest.delivery.outbox.event import add
 from ingest.delivery.outbox.relay import Relay
 from ingest.lab.broker.embedded_broker import Broker

@@ -59,7 +59,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> TopicFactory:
 @pytest.fixture
 def begun(broker: Broker, topic: TopicFactory) -> TopicFactory:
     """Like `topic`, and a group of the same name has begun in it."""
-    from ingest.delivery import begin_group
+    from ingest.delivery.kafka import begin_group
 
     def make(partitions: int = 1, **configs: str) -> str:
         name = topic(partitions, **configs)

@@ -16,11 +16,11 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 from sqlalchemy import Engine, select
 
-from ingest.delivery import GuaranteeBroken, PoisonRecord, begin_group
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
 from ingest.delivery.database.tables import dead_letter
 from ingest.delivery.effects import EffectConsumer, Effected, Effects
+from ingest.delivery.kafka import GuaranteeBroken, PoisonRecord, begin_group
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
 from ingest.lab.broker.broker_probe import admin

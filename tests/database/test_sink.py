@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, insert, text
 
-from ingest.delivery import GuaranteeBroken, PoisonRecord
+from ingest.delivery.kafka import GuaranteeBroken, PoisonRecord
 from ingest.delivery.outbox.event import add
 from ingest.delivery.sink import Sink, json_field, key
 from ingest.delivery.sink.claims import Claims

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer, TopicPartition
 
-from ingest.delivery import AtLeastOnce
-from ingest.delivery.buffer import Buffer
-from ingest.delivery.member import Member
+from ingest.delivery.kafka import AtLeastOnce
+from ingest.delivery.kafka.buffer import Buffer
+from ingest.delivery.kafka.member import Member
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.lab.broker.broker_probe import admin
 from ingest.lab.broker.embedded_broker import Broker

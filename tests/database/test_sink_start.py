@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine
 
-from ingest.delivery import ExactlyOnce, TransactionalProducer
+from ingest.delivery.kafka import ExactlyOnce, TransactionalProducer
 from ingest.lab.broker.broker_probe import admin
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.runtime.errors import RunStopped

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine
 
-from ingest.delivery import AtLeastOnce, Producer
 from ingest.delivery.effects import Effects, HttpApi
+from ingest.delivery.kafka import AtLeastOnce, Producer
 from ingest.delivery.outbox.relay import Relay
 from ingest.delivery.sink import Sink, header
 from ingest.lab.broker.embedded_broker import Broker

@@ -9,7 +9,7 @@ import uuid
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ingest.delivery import ExactlyOnce, ProducerFenced, TransactionalProducer
+from ingest.delivery.kafka import ExactlyOnce, ProducerFenced, TransactionalProducer
 from ingest.lab.oracle.oracle_tables import select
 from ingest.lab.oracle.sources import read_kafka
 from ingest.lab.proxy import Api, Proxy

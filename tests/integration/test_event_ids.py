@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable as Reader
 
 from ingest.contract import event_id
-from ingest.delivery import AtLeastOnce, Producer
+from ingest.delivery.kafka import AtLeastOnce, Producer
 from ingest.delivery.trace.lake_trail import lake_trail
 from ingest.lab.proxy import Api, Proxy
 from ingest.recovery.seek_offsets import Aim, Seeking

@@ -78,7 +78,7 @@ def test_the_wheel_contains_the_packages_data_files(wheel: Path) -> None:
         inside = set(archive.namelist())
     there = {str(file.relative_to(bundle.ROOT)) for file in (bundle.ROOT / "ingest").rglob("*") if file.is_file()}
     there = {name for name in there if "__pycache__" not in name}
-    # py.typed: without it, mypy treats ingest.delivery as Any in services that use it.
+    # py.typed: without it, mypy treats ingest.delivery.kafka as Any in services that use it.
     assert {"ingest/contract/contract.schema.json", "ingest/runtime/jars.lock", "ingest/py.typed"} <= inside
     assert there <= inside, "the wheel lacks files of ingest/: see package-data in pyproject.toml"
     assert not {name for name in inside if name.startswith(("tests", "scripts", "tables"))}

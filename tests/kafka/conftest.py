@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingest.delivery import ExactlyOnce, TransactionalProducer
+from ingest.delivery.kafka import ExactlyOnce, TransactionalProducer
 from tests.kafka.topics import Make, Topics
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ingest.delivery import ExactlyOnce, Outgoing, State, Transform
+from ingest.delivery.kafka import ExactlyOnce, Outgoing, State, Transform
 from tests.child import Child, stop_and_steps
 
 # The steps of a transaction, in order.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from ingest.delivery import AtLeastOnce, Consumer, ExactlyOnce, Outgoing, Transform
-from ingest.delivery.buffer import RECORDS_MAX, Buffer
-from ingest.delivery.member import Member
+from ingest.delivery.kafka import AtLeastOnce, Consumer, ExactlyOnce, Outgoing, Transform
+from ingest.delivery.kafka.buffer import RECORDS_MAX, Buffer
+from ingest.delivery.kafka.member import Member
 from tests.kafka.topics import QUICK, Topics
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -102,7 +102,7 @@ def ahead_of(member: Member, one: Any) -> int:
 
 def test_slow_work_on_large_records_does_not_fill_the_memory(topics: Topics, large: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two records the consumer polls, so that it stays a group member. Each poll fetches more records."""
-    monkeypatch.setattr("ingest.delivery.consumer._KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr("ingest.delivery.kafka.consumer._KEEP_ALIVE_S", 0.01)
     ahead, worked = [], []
 
     def work(one: Any) -> None:

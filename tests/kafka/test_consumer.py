@@ -14,7 +14,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.delivery import (
+from ingest.delivery.kafka import (
     AtLeastOnce,
     AtMostOnce,
     Consumer,
@@ -25,7 +25,7 @@ from ingest.delivery import (
     PoisonRecord,
     SeenIds,
 )
-from ingest.delivery.member import Rebalance
+from ingest.delivery.kafka.member import Rebalance
 from ingest.lab.proxy import Api, Proxy, ProxyFault
 from tests.kafka.topics import QUICK, Topics, until
 
@@ -123,7 +123,7 @@ def test_after_committed_offsets_could_not_be_fetched_a_second_run_skips_nothing
         with pytest.raises(PoisonRecord):
             consumer.run(work)
         with monkeypatch.context() as patch, pytest.raises(KafkaError):
-            patch.setattr("ingest.delivery.group_positions._COMMITTED_WITHIN_S", 0.5)
+            patch.setattr("ingest.delivery.kafka.group_positions._COMMITTED_WITHIN_S", 0.5)
             consumer.run(work, idle_s=0.1)  # to wait for a position is not idle
         faults[0].release()
         consumer.run(work, stop=lambda: len(worked) >= 10, idle_s=20)

@@ -14,7 +14,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from ingest.delivery import AtLeastOnce, Consumer, DeadLetter, Deduplicate, DeliveryFailed, SeenIds, StoreFailed
+from ingest.delivery.kafka import AtLeastOnce, Consumer, DeadLetter, Deduplicate, DeliveryFailed, SeenIds, StoreFailed
 from tests.kafka.topics import QUICK, Topics, until
 
 

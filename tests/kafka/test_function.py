@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ingest.delivery import DeadLetter, ExactlyOnce, Outgoing, Transform
-from ingest.delivery.function import called, check_arguments, checked
+from ingest.delivery.kafka import DeadLetter, ExactlyOnce, Outgoing, Transform
+from ingest.delivery.kafka.function import called, check_arguments, checked
 from ingest.runtime.errors import InvalidInput
 from tests.kafka.topics import Topics
 

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import pytest
 from kafka import OffsetAndMetadata, TopicPartition
 
-from ingest.delivery import AtLeastOnce, AtMostOnce, Consumer, ExactlyOnce, Outgoing, Transform, begin_group
-from ingest.delivery.buffer import Buffer
-from ingest.delivery.member import Member
+from ingest.delivery.kafka import AtLeastOnce, AtMostOnce, Consumer, ExactlyOnce, Outgoing, Transform, begin_group
+from ingest.delivery.kafka.buffer import Buffer
+from ingest.delivery.kafka.member import Member
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.lab.broker.broker_probe import admin
 from ingest.lab.proxy import Api, Proxy

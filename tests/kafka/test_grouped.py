@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from ingest.delivery import Grouped, OutcomeUnknown
+from ingest.delivery.kafka import Grouped, OutcomeUnknown
 from ingest.lab.proxy import Api, Proxy
 from ingest.runtime.errors import InvalidInput
 from tests.kafka.topics import Interrupted, Make, Topics, struck, until
@@ -29,7 +29,7 @@ def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics
 def test_a_group_of_large_records_is_committed_before_it_fills_the_memory(
     make: Make, topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.delivery.grouped._GROUP_BYTES_MAX", 1_000)
+    monkeypatch.setattr("ingest.delivery.kafka.grouped._GROUP_BYTES_MAX", 1_000)
     name = topic()
     with Grouped(make(), time_ms=600_000) as out:
         for number in range(25):

@@ -9,7 +9,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 from ingest.contract import event_id
-from ingest.delivery import AtLeastOnce, Consumed, Consumer, Deduplicate, Producer, SeenIds
+from ingest.delivery.kafka import AtLeastOnce, Consumed, Consumer, Deduplicate, Producer, SeenIds
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.log.log_reader import stretches

@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from ingest.delivery import (
+from ingest.delivery.kafka import (
     AtLeastOnce,
     AtMostOnce,
     Consumer,

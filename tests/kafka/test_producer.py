@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from ingest.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
-from ingest.delivery.delivery_errors import named
+from ingest.delivery.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
+from ingest.delivery.kafka.delivery_errors import named
 from ingest.lab.proxy import Api, Proxy
 from ingest.runtime.errors import InvalidInput
 from tests.kafka.topics import Topics, until

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingest.delivery import ExactlyOnce, Outgoing, State, Transform
-from ingest.delivery.member import Rebalance
+from ingest.delivery.kafka import ExactlyOnce, Outgoing, State, Transform
+from ingest.delivery.kafka.member import Rebalance
 from ingest.lab.proxy import Api, Proxy
 from tests.kafka.topics import QUICK, Topics, until
 

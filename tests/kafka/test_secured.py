@@ -12,7 +12,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 
-from ingest.delivery import (
+from ingest.delivery.kafka import (
     AtLeastOnce,
     Consumer,
     DeliveryFailed,

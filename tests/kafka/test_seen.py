@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.delivery import SeenIds, StoreFailed
+from ingest.delivery.kafka import SeenIds, StoreFailed
 from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.delivery import Outgoing, State
+from ingest.delivery.kafka import Outgoing, State
 
 pytestmark = pytest.mark.unit
 

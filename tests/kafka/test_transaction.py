@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.delivery import ExactlyOnce, Grouped, OutcomeUnknown, ProducerFenced, TransactionAborted, TransactionalProducer
+from ingest.delivery.kafka import ExactlyOnce, Grouped, OutcomeUnknown, ProducerFenced, TransactionAborted, TransactionalProducer
 from ingest.lab.proxy import Api, Proxy
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from tests.kafka.topics import Interrupted, Make, Topics, struck, until

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka import ConsumerGroupMetadata, KafkaConsumer, KafkaProducer, OffsetAndMetadata
 
-from ingest.delivery import GroupMovedOn
+from ingest.delivery.kafka import GroupMovedOn
 from tests.kafka.topics import Make, Topics, until
 
 

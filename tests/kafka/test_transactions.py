@@ -18,7 +18,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.protocol.admin.transactions import DescribeTransactionsResponse
 
-from ingest.delivery import ExactlyOnce, ProducerFenced, TransactionalProducer
+from ingest.delivery.kafka import ExactlyOnce, ProducerFenced, TransactionalProducer
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.open_transactions import Listed, _row, abort, listed
 from ingest.lab.broker.broker_probe import admin

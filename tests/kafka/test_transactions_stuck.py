@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kafka import TopicPartition
 
-from ingest.delivery import ExactlyOnce, Transaction, TransactionalProducer
+from ingest.delivery.kafka import ExactlyOnce, Transaction, TransactionalProducer
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.open_transactions import Listed, abort, listed
 from ingest.lab.broker import embedded_broker as local_broker

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer, TopicPartition
 
-from ingest.delivery import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
-from ingest.delivery.state import States
+from ingest.delivery.kafka import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
+from ingest.delivery.kafka.state import States
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.lab.broker.broker_probe import admin
 from ingest.lab.proxy import Api, Proxy
@@ -244,7 +244,7 @@ def test_a_restore_waits_for_an_open_transaction_and_reads_the_commits_after_it(
 def test_a_changelog_that_is_blocked_for_too_long_stops_the_run(
     topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.delivery.state._RESTORE_STALL_S", 0.5)
+    monkeypatch.setattr("ingest.delivery.kafka.state._RESTORE_STALL_S", 0.5)
     changelog = topic(1, cleanup_policy="compact")
     holder = opened(topics, changelog, b"open")
     with pytest.raises(RunStopped, match=r"\[0\] has been at offset 0 of 1") as stopped:

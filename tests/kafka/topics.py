@@ -18,7 +18,7 @@ from ingest.lab.broker.broker_probe import admin
 from tests import polling
 
 if TYPE_CHECKING:
-    from ingest.delivery import TransactionalProducer
+    from ingest.delivery.kafka import TransactionalProducer
     from ingest.lab.proxy import ProxyFault
 
 DEADLINE_S = 40.0

@@ -18,13 +18,13 @@ from typing import Any, Final, TypeAlias
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.delivery import AtLeastOnce, PoisonRecord
-from ingest.delivery.buffer import Buffer
 from ingest.delivery.effects.calls import Effects, Performed
 from ingest.delivery.effects.effect_errors import option_wrong
 from ingest.delivery.effects.effect_row import Position, State
 from ingest.delivery.effects.effect_store import repeated
-from ingest.delivery.member import Member, Rebalance
+from ingest.delivery.kafka import AtLeastOnce, PoisonRecord
+from ingest.delivery.kafka.buffer import Buffer
+from ingest.delivery.kafka.member import Member, Rebalance
 from ingest.delivery.sink.dead_letters import bury
 from ingest.delivery.sink.record_id import checked
 from ingest.kafka.connection import as_options

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from ingest.delivery import ExactlyOnce, TransactionalProducer
 from ingest.delivery.database.tables import outbox
+from ingest.delivery.kafka import ExactlyOnce, TransactionalProducer
 from ingest.kafka.kafka_options import KafkaOptions
 
 # The server ends the leader's session if it is silent for this long, so a relay that is paused for good does not lead for good. During

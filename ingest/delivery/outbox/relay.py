@@ -25,9 +25,9 @@ from kafka.errors import (
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from ingest.delivery import OutcomeUnknown, ProducerFenced, TransactionAborted
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import is_temporary
+from ingest.delivery.kafka import OutcomeUnknown, ProducerFenced, TransactionAborted
 from ingest.delivery.outbox.leadership import Leadership
 from ingest.delivery.outbox.pauses import Pauses
 from ingest.delivery.outbox.unpublished import Unpublished, mark_failed, mark_published, purge_batch, unpublished

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, case, delete, func, select, tuple_, update
 
 from ingest.delivery.database.tables import outbox
-from ingest.delivery.outgoing import Outgoing
+from ingest.delivery.kafka.outgoing import Outgoing
 
 _ERROR_CHARACTERS_MAX: Final = 500
 _PURGE_ROWS: Final = 5_000

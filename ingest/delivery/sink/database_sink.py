@@ -25,12 +25,12 @@ from kafka.errors import KafkaError, LogTruncationError, OffsetOutOfRangeError, 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from ingest.delivery.buffer import Buffer
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
 from ingest.delivery.database.tables import NAME_CHARACTERS_MAX
-from ingest.delivery.member import Member
-from ingest.delivery.mode import AtLeastOnce
+from ingest.delivery.kafka.buffer import Buffer
+from ingest.delivery.kafka.member import Member
+from ingest.delivery.kafka.mode import AtLeastOnce
 from ingest.delivery.sink.claims import Claims, Fenced, StartingOffsets
 from ingest.delivery.sink.record_id import EventId, header
 from ingest.delivery.sink.sink_errors import database_silent, passes, statement_refused, topic_recreated

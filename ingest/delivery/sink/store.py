@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.exc import DBAPIError
 
 from ingest.delivery.database.tables import sink_event
-from ingest.delivery.delivery_errors import PoisonRecord
+from ingest.delivery.kafka.delivery_errors import PoisonRecord
 from ingest.delivery.sink.claims import Claims
 from ingest.delivery.sink.dead_letters import bury
 from ingest.delivery.sink.record_id import EventId, checked

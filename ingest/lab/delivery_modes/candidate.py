@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from ingest.delivery.mode import AtLeastOnce, AtMostOnce, ExactlyOnce
+from ingest.delivery.kafka.mode import AtLeastOnce, AtMostOnce, ExactlyOnce
 
 Name: TypeAlias = Literal["at_most_once", "at_least_once", "idempotent", "exactly_once"]
 

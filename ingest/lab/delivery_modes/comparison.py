@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from ingest import __version__
-from ingest.delivery.mode import compression
+from ingest.delivery.kafka.mode import compression
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.delivery_modes import candidate
 from ingest.lab.delivery_modes.mode_fault import FAULTS, ModeFault

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from ingest.delivery.grouped import Grouped
-from ingest.delivery.producer import Producer
-from ingest.delivery.transactional import TransactionalProducer
+from ingest.delivery.kafka.grouped import Grouped
+from ingest.delivery.kafka.producer import Producer
+from ingest.delivery.kafka.transactional import TransactionalProducer
 from ingest.lab.delivery_modes import candidate
 
 PARTITIONS: Final = 4

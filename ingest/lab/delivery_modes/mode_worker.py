@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ingest.delivery.consumer import Consumer
-from ingest.delivery.outgoing import Outgoing
-from ingest.delivery.producer import Producer
-from ingest.delivery.transform import Transform
+from ingest.delivery.kafka.consumer import Consumer
+from ingest.delivery.kafka.outgoing import Outgoing
+from ingest.delivery.kafka.producer import Producer
+from ingest.delivery.kafka.transform import Transform
 from ingest.lab.delivery_modes import candidate
 from ingest.lab.delivery_modes.crash_point import CrashPoint
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ingest.delivery.delivery_errors import DeliveryFailed, OutcomeUnknown, TransactionAborted
-from ingest.delivery.producer import Producer
-from ingest.delivery.transactional import TransactionalProducer
+from ingest.delivery.kafka.delivery_errors import DeliveryFailed, OutcomeUnknown, TransactionAborted
+from ingest.delivery.kafka.producer import Producer
+from ingest.delivery.kafka.transactional import TransactionalProducer
 from ingest.lab.delivery_modes import candidate
 from ingest.lab.delivery_modes.crash_point import CrashPoint
 from ingest.lab.delivery_modes.mode_verdict import Reader

@@ -15,9 +15,9 @@ from typing import Final
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ingest.delivery.group_positions import begin_group
-from ingest.delivery.mode import AtLeastOnce
-from ingest.delivery.producer import Producer
+from ingest.delivery.kafka.group_positions import begin_group
+from ingest.delivery.kafka.mode import AtLeastOnce
+from ingest.delivery.kafka.producer import Producer
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.delivery_modes.mode_verdict import ModeVerdict, Reader, judge, stuck
 from ingest.lab.delivery_modes.mode_worker import Working

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from ingest.delivery import ExactlyOnce, Outgoing, Transform, begin_group
 from ingest.delivery.effects import EffectConsumer, Effects, HttpApi
+from ingest.delivery.kafka import ExactlyOnce, Outgoing, Transform, begin_group
 from ingest.delivery.outbox.event import add
 from ingest.delivery.outbox.relay import Relay
 from ingest.delivery.sink import Sink, header

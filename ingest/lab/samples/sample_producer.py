@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ingest.delivery.transactional import COMMIT_WITHIN_S
+from ingest.delivery.kafka.transactional import COMMIT_WITHIN_S
 from ingest.lab.samples.manifest import Ending, Manifest, PoisonAt
 from ingest.lab.samples.mix import Mix, SampleTopic, SampleTransaction, SourceOf, plan
 from ingest.lab.samples.sender_process import Sender

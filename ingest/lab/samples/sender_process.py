@@ -1,4 +1,4 @@
-"""Sends the sample's transactions with `ingest.delivery`, and keeps some open to abort them.
+"""Sends the sample's transactions with `ingest.delivery.kafka`, and keeps some open to abort them.
 
 Each transaction ends as `committed`, `aborted` or `unknown`.
 """
@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ingest.delivery import ExactlyOnce, OutcomeUnknown, Transaction, TransactionAborted, TransactionalProducer
+from ingest.delivery.kafka import ExactlyOnce, OutcomeUnknown, Transaction, TransactionAborted, TransactionalProducer
 from ingest.lab.samples.manifest import Ending, PoisonAt
 from ingest.lab.samples.mix import SampleRecord
 

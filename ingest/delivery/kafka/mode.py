@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from kafka.codec import has_lz4, has_zstd
 
-from ingest.delivery.delivery_errors import GuaranteeBroken
+from ingest.delivery.kafka.delivery_errors import GuaranteeBroken
 from ingest.runtime.errors import InvalidInput
 
 BATCH_BYTES: Final = 64 * 1024

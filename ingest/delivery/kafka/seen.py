@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from ingest.delivery.delivery_errors import StoreFailed
+from ingest.delivery.kafka.delivery_errors import StoreFailed
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import PRIVATE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ingest.delivery.outgoing import Outgoing
+from ingest.delivery.kafka.outgoing import Outgoing
 from ingest.runtime.errors import InvalidInput
 
 _DETAIL_BYTES_MAX: Final = 1_000

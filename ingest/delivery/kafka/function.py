@@ -9,8 +9,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from ingest.delivery.outgoing import Outgoing
-from ingest.delivery.state import State
+from ingest.delivery.kafka.outgoing import Outgoing
+from ingest.delivery.kafka.state import State
 from ingest.runtime.errors import InvalidInput
 
 Function: TypeAlias = Callable[[Any], Iterable[Outgoing]] | Callable[[Any, State], Iterable[Outgoing]]

@@ -20,13 +20,13 @@ from typing import Any, Final
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.delivery.buffer import INPUT_BUFFER_MAX_BYTES, Buffer
-from ingest.delivery.delivery_errors import DeliveryFailed, GuaranteeBroken, PoisonRecord, StoreFailed
-from ingest.delivery.member import Member, Offsets, Rebalance
-from ingest.delivery.mode import AtLeastOnce, AtMostOnce, DeliveryMode
-from ingest.delivery.poison import DeadLetter
-from ingest.delivery.producer import Producer
-from ingest.delivery.seen import SeenIds
+from ingest.delivery.kafka.buffer import INPUT_BUFFER_MAX_BYTES, Buffer
+from ingest.delivery.kafka.delivery_errors import DeliveryFailed, GuaranteeBroken, PoisonRecord, StoreFailed
+from ingest.delivery.kafka.member import Member, Offsets, Rebalance
+from ingest.delivery.kafka.mode import AtLeastOnce, AtMostOnce, DeliveryMode
+from ingest.delivery.kafka.poison import DeadLetter
+from ingest.delivery.kafka.producer import Producer
+from ingest.delivery.kafka.seen import SeenIds
 from ingest.kafka.connection import as_options
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidInput

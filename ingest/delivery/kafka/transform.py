@@ -22,16 +22,16 @@ from typing import Any, Final
 from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError, RetriableError
 
-from ingest.delivery.buffer import INPUT_BUFFER_MAX_BYTES, Buffer
-from ingest.delivery.delivery_errors import GroupMovedOn, OutcomeUnknown, PoisonRecord, TransactionAborted
-from ingest.delivery.function import Function, called, check_arguments, checked, unsendable
-from ingest.delivery.grouped import RECORDS, TIME_MS
-from ingest.delivery.member import Member, Rebalance
-from ingest.delivery.mode import ExactlyOnce
-from ingest.delivery.outgoing import Outgoing
-from ingest.delivery.poison import DeadLetter
-from ingest.delivery.state import States
-from ingest.delivery.transactional import Transaction, TransactionalProducer
+from ingest.delivery.kafka.buffer import INPUT_BUFFER_MAX_BYTES, Buffer
+from ingest.delivery.kafka.delivery_errors import GroupMovedOn, OutcomeUnknown, PoisonRecord, TransactionAborted
+from ingest.delivery.kafka.function import Function, called, check_arguments, checked, unsendable
+from ingest.delivery.kafka.grouped import RECORDS, TIME_MS
+from ingest.delivery.kafka.member import Member, Rebalance
+from ingest.delivery.kafka.mode import ExactlyOnce
+from ingest.delivery.kafka.outgoing import Outgoing
+from ingest.delivery.kafka.poison import DeadLetter
+from ingest.delivery.kafka.state import States
+from ingest.delivery.kafka.transactional import Transaction, TransactionalProducer
 from ingest.kafka.connection import as_options
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import LogTruncationError, OffsetOutOfRangeError
 
-from ingest.delivery.outgoing import Outgoing
+from ingest.delivery.kafka.outgoing import Outgoing
 from ingest.kafka.connection import quiet
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import settings_of

@@ -15,10 +15,10 @@ import time
 from types import TracebackType
 from typing import Final
 
-from ingest.delivery.delivery_errors import GroupMovedOn, TransactionAborted
-from ingest.delivery.in_flight import BYTES_MAX
-from ingest.delivery.outgoing import Headers, Outgoing
-from ingest.delivery.transactional import TransactionalProducer
+from ingest.delivery.kafka.delivery_errors import GroupMovedOn, TransactionAborted
+from ingest.delivery.kafka.in_flight import BYTES_MAX
+from ingest.delivery.kafka.outgoing import Headers, Outgoing
+from ingest.delivery.kafka.transactional import TransactionalProducer
 from ingest.runtime.errors import InvalidInput
 
 RECORDS: Final = 1_000

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from kafka.errors import KafkaError
 
-from ingest.delivery.delivery_errors import DeliveryFailed, named
-from ingest.delivery.in_flight import InFlight
-from ingest.delivery.mode import AtLeastOnce, AtMostOnce
-from ingest.delivery.outgoing import Headers
+from ingest.delivery.kafka.delivery_errors import DeliveryFailed, named
+from ingest.delivery.kafka.in_flight import InFlight
+from ingest.delivery.kafka.mode import AtLeastOnce, AtMostOnce
+from ingest.delivery.kafka.outgoing import Headers
 from ingest.kafka.connection import as_options, end, hand_over, producer
 from ingest.kafka.kafka_options import KafkaOptions
 

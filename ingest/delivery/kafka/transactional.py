@@ -22,10 +22,10 @@ from typing import Any, Final, Literal
 from kafka import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka.errors import CommitFailedError, FencedInstanceIdError, InvalidProducerEpochError, KafkaError, ProducerFencedError
 
-from ingest.delivery.delivery_errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted, named
-from ingest.delivery.in_flight import InFlight
-from ingest.delivery.mode import ExactlyOnce
-from ingest.delivery.outgoing import Headers
+from ingest.delivery.kafka.delivery_errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted, named
+from ingest.delivery.kafka.in_flight import InFlight
+from ingest.delivery.kafka.mode import ExactlyOnce
+from ingest.delivery.kafka.outgoing import Headers
 from ingest.kafka.connection import answered, as_options, end, hand_over, producer
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput

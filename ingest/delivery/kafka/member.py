@@ -18,9 +18,9 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaConfigurationError, KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from ingest.delivery.buffer import Buffer
-from ingest.delivery.coordinator import ask_offsets_anew, finish_every_rebalance, notice_every_loss
-from ingest.delivery.group_positions import GroupPositions
+from ingest.delivery.kafka.buffer import Buffer
+from ingest.delivery.kafka.coordinator import ask_offsets_anew, finish_every_rebalance, notice_every_loss
+from ingest.delivery.kafka.group_positions import GroupPositions
 from ingest.kafka.connection import greet, known, refused
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput, RunStopped

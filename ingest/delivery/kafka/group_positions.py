@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import CommitFailedError, GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, LogTruncationError
 
-from ingest.delivery import position_errors
+from ingest.delivery.kafka import position_errors
 from ingest.kafka import kafka_errors
 from ingest.kafka.connection import as_options, quiet
 from ingest.kafka.kafka_options import KafkaOptions
