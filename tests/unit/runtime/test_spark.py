@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +54,12 @@ def test_a_short_run_uses_one_compiler_unless_the_user_sets_another_option(tmp_p
     assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch)
     monkeypatch.setenv("INGEST_DRIVER_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4")
     assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch, short=True)
+
+
+def test_each_option_with_a_folder_is_one_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / 'it\'s "50 %" \\ ü'
+    options = shlex.split(java_options(folder, monkeypatch))
+    assert f"-Dderby.system.home={folder / 'logs'}" in options
+    assert any(option.startswith(f"-Djava.io.tmpdir={folder / 'logs'}") for option in options)
+    settings = (folder / "logs" / "spark.log4j2.properties").read_text(encoding="ascii")
+    assert f"fileName = {java.property_value(str(folder))}/logs/spark.log\n" in settings
