@@ -78,14 +78,14 @@ def _table(text: str, contracts: tuple[Contract, ...], lake: str) -> tuple[At, C
     """The table that an argument names, and its contract if it is the target of one. Raises the errors of Catalog.find."""
     from ingest.delta.delta_sql import At
     from ingest.runtime.files import LocalFiles, is_local, local_path
-    from ingest.runtime.places import Places, absolute
+    from ingest.runtime.places import Places, of_tables
     from ingest.sql.catalog import catalog
 
     name, _, digits = text.rpartition("@")
     name, version = (name, int(digits)) if name and digits.isascii() and digits.isdigit() else (text, None)
     targets = {Places(lake, "", contract.pipeline, contract.table).target: contract for contract in contracts}
     if not is_local(name) or (local_path(name) / "_delta_log").is_dir() or "/" in name or not contracts or not is_local(lake):
-        path = absolute(name)
+        path = of_tables(name)
         return At(path, version), targets.get(path)
     path = catalog(contracts, lake, LocalFiles()).find(name).path
     return At(path, version), targets.get(path)

@@ -87,8 +87,8 @@ def sql(
             if questions:
                 return _list_questions(form)
             text, asked = _text(statement, file), ready(question) if question else None
-            if text:
-                refuse_writes(text, spark=with_spark)
+            if text and not with_spark:  # Spark judges its statement itself, once it has started
+                refuse_writes(text)
             contracts = load_contracts(project)
             of = contract_named(contracts, table) if asked else None
             with _engine(contracts, lake, master, with_spark, at, of.name if of else table, form) as (catalog, ask):

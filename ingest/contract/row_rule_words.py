@@ -1,4 +1,4 @@
-"""The functions that a row rule may not call, grouped by reason."""
+"""The functions that a row rule may not call, grouped by reason. Some of them no statement of `ingest sql` may call either."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _PLACE = "depends on where and in which order rows are read"
 _RAISES = "raises instead of returning a value; a broken rule already sends the record to quarantine"
 _CODE = "runs code outside of SQL or waits"
 _WORLD = "calls another system"
+_FILES = "may read a file that its arguments name"
 _ROWS = "produces rows or reads other rows"
 
 _WORDS = {
@@ -22,6 +23,7 @@ _WORDS = {
     _RAISES: "raise_error assert_true",
     _CODE: "reflect java_method try_reflect sleep",
     _WORLD: "http_request secret try_secret remote_query read_files read_kafka event_log",
+    _FILES: "from_protobuf to_protobuf from_avro to_avro schema_of_avro",
     # Aggregates and generators that the parser does not recognise. The others are refused by the kind of their node (row_rule.py).
     _ROWS: """
         any some every mean std bool_and bool_or any_value try_avg try_sum count_if regr_avgx regr_avgy regr_count regr_intercept
@@ -63,3 +65,9 @@ def is_special_time(text: str) -> bool:
 def reason_of(name: str) -> str | None:
     """The reason why a rule may not call this function, or None."""
     return REASONS.get(name) or (_WORLD if name.startswith("ai_") else None)
+
+
+def reason_outside_sql(name: str) -> str | None:
+    """The reason why this function does more than compute a value of its arguments (it runs code, reads a file …), or None."""
+    reason = reason_of(name)
+    return reason if reason in (_CODE, _WORLD, _FILES) else None

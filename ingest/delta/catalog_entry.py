@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import spark_text
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
@@ -28,8 +29,7 @@ class CatalogEntry:
     @property
     def statement(self) -> str:
         """The SQL statement. It writes nothing to a Delta table that exists."""
-        quoted = self.location.replace("\\", "\\\\").replace("'", "\\'")
-        return f"CREATE TABLE IF NOT EXISTS {self.name} USING DELTA LOCATION '{quoted}'"
+        return f"CREATE TABLE IF NOT EXISTS {self.name} USING DELTA LOCATION {spark_text(self.location)}"
 
 
 def entries(tables: Sequence[Places], catalog: str, schema: str) -> list[CatalogEntry]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract
 from ingest.contract.sql_type import DeltaType, field_to_delta, text_of
+from ingest.delta.delta_sql import spark_text
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import Refused
@@ -31,7 +32,8 @@ class Change:
     """One difference between a contract and its table.
 
     `effect`: `next batch` takes effect with the next batch, `apply` means that `ingest apply` runs `statement`, `new table` means that this
-    table cannot follow. `required`: no batch may run before the change is applied. `{table}` in `statement` stands for the table's name.
+    table cannot follow. `required`: no batch may run before the change is applied. The first `{table}` in `statement` stands for the
+    table's name. It precedes every text of the contract, which may contain the same word.
     """
 
     what: str
@@ -46,7 +48,8 @@ def changes(contract: Contract, state: TableState, last_hash: str | None = None)
     has = read_json(state.schema)["fields"]
     found = [*_event_id(contract, state), *_columns("", has, wanted), *_layout(contract, state)]
     if (state.comment or "") != (contract.description or ""):
-        found.append(Change("the description", "apply", f"COMMENT ON TABLE {{table}} IS {_text(contract.description)}", required=False))
+        statement = f"COMMENT ON TABLE {{table}} IS {spark_text(contract.description or '')}"
+        found.append(Change("the description", "apply", statement, required=False))
     found += _properties(contract, state)
     if not found and last_hash not in (None, contract.hash):
         found.append(Change("rules, limits or read options", "next batch", required=False))
@@ -140,7 +143,7 @@ def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Itera
             yield Change(f"the column {shown} may be null from now on", "apply", f"ALTER TABLE {{table}} ALTER COLUMN {name} DROP NOT NULL")
         comment = _comment(field)
         if not parent and _comment(there) != comment:
-            statement = f"ALTER TABLE {{table}} ALTER COLUMN {name} COMMENT {_text(comment)}"
+            statement = f"ALTER TABLE {{table}} ALTER COLUMN {name} COMMENT {spark_text(comment)}"
             yield Change(f"the comment of the column {shown}", "apply", statement, required=False)
     for field in by_name.values():
         if parent or field["name"] not in KEPT_COLUMNS:
@@ -164,7 +167,7 @@ def _added(name: str, shown: str, field: Field) -> Change:
     if not field["nullable"]:
         return Change(f"the column {shown} is new and must not be null, but existing rows have no value", "new table")
     comment = _comment(field)
-    clause = f" COMMENT {_text(comment)}" if comment else ""
+    clause = f" COMMENT {spark_text(comment)}" if comment else ""
     kind = text_of(field["type"])
     return Change(f"the column {shown} {kind} is new", "apply", f"ALTER TABLE {{table}} ADD COLUMNS ({name} {kind}{clause})")
 
@@ -192,10 +195,5 @@ def _properties(contract: Contract, state: TableState) -> Iterator[Change]:
     # A property that the contract no longer names stays: it cannot be distinguished from one that somebody set by hand.
     for key, value in dict(contract.properties).items():
         if state.properties.get(key) != value:
-            statement = f"ALTER TABLE {{table}} SET TBLPROPERTIES ({_text(key)} = {_text(value)})"
+            statement = f"ALTER TABLE {{table}} SET TBLPROPERTIES ({spark_text(key)} = {spark_text(value)})"
             yield Change(f"{key} = {value}", "apply", statement, required=False)
-
-
-def _text(value: str | None) -> str:
-    """A SQL string literal."""
-    return "'" + (value or "").replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -151,6 +151,16 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"
 
 
+def spark_text(text: str) -> str:
+    """A string literal for a statement that only Spark runs."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def by_path(table: str) -> str:
+    """The name of the Delta table at this path, for a statement that only Spark runs."""
+    return "delta.`" + table.replace("`", "``") + "`"
+
+
 def _rows(batch: Any) -> Iterator[dict[str, Any]]:
     names = batch.schema.names
     columns = [batch.column(name).to_pylist() for name in names]

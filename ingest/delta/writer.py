@@ -25,6 +25,7 @@ from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import by_path
 from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import LEDGER_FIELDS, QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 from ingest.runtime import databricks
@@ -93,7 +94,7 @@ def _create(session: SparkSession, table: TableDefinition, batch_commit: dict[st
 
 
 def alter(session: SparkSession, contract: Contract, table: str, statements: Sequence[str]) -> None:
-    """Run statements that change a table's metadata. `{table}` in a statement stands for the table's name.
+    """Run statements that change a table's metadata. The first `{table}` of a statement stands for the table's name.
 
     Their commits carry our metadata with the kind `altered`, which is no BatchCommit.
     """
@@ -104,11 +105,10 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
         "table": contract.table,
         "contract_hash": contract.hash,
     }
-    name = "delta.`" + table.replace("`", "``") + "`"
     session.conf.set(METADATA, json.dumps(batch_commit))
     try:
         for statement in statements:
-            session.sql(statement.replace("{table}", name))
+            session.sql(statement.replace("{table}", by_path(table), 1))
     finally:
         session.conf.unset(METADATA)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from ingest.delta.delta_sql import At, DataFusion, Engine, unreadable
+from ingest.delta.delta_sql import At, DataFusion, Engine, by_path, unreadable
 from ingest.runtime.files import local_path
 
 # Compaction merges files below SMALL into files of LARGE. Delta's own limit for both is 1 GB, with which each compaction of a table of
@@ -51,8 +51,7 @@ def file_sizes(engine: Engine, table: str) -> FileSizes:
     if isinstance(engine, DataFusion):
         return summed(_of(file) for file in _added(table))
     with unreadable():
-        name = "delta.`" + table.replace("`", "``") + "`"
-        (row,) = engine.session.sql(f"DESCRIBE DETAIL {name}").collect()
+        (row,) = engine.session.sql(f"DESCRIBE DETAIL {by_path(table)}").collect()
     files, total = int(row["numFiles"]), int(row["sizeInBytes"])
     return summed(((), total // files) for _ in range(files))
 

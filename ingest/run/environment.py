@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ingest.runtime import databricks, jars, java
+from ingest.runtime import databricks, jars, java, jvm_folder
 from ingest.runtime.errors import IngestError, InvalidEnvironment, most_severe
 from ingest.runtime.files import is_local, local_path
+from ingest.runtime.places import log_folder
 
 # For Spark's shuffle files, the broker's indexes and a few batches. With less free space a run can fail halfway.
 DISK_FREE_BYTES_MIN = 2 * 1024**3
@@ -44,7 +45,7 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
         *([] if databricks.runtime() is not None else [_finding("java", _java)]),
         *(_finding(f"jars ({each.value})", partial(_jars, each)) for each in jars.JarSet if databricks.runtime() is None),
         _finding("disk", lambda: _disk(lake)),
-        _finding("lake", lambda: _writable(lake, "--lake")),
+        _finding("lake", lambda: _lake(lake)),
         _finding("checkpoints", lambda: _writable(checkpoints, "--checkpoints")),
         _finding("contracts", lambda: _contracts(project)),
         _finding("broker", lambda: _broker(bootstrap_servers), needed=False),
@@ -100,6 +101,12 @@ def _disk(lake: str) -> str:
     return f"{free / 1e9:.0f} GB free"
 
 
+def _lake(lake: str) -> str:
+    if databricks.runtime() is None:
+        jvm_folder.refuse_unfit(log_folder(lake))
+    return _writable(lake, "--lake")
+
+
 def _writable(location: str, option: str) -> str:
     if not is_local(location):
         return f"{location} is not on this machine; the run itself checks it"
@@ -126,7 +133,6 @@ def _contracts(project: Path) -> str:
 def _platform(master: str, lake: str) -> str:
     from ingest.run import platform
     from ingest.runtime import spark
-    from ingest.runtime.places import log_folder
 
     with spark.session(master, log_folder(lake) / "spark-doctor.log", short=True) as session:
         return platform.probe(session, lake)

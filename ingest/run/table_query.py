@@ -30,7 +30,7 @@ from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import files_of, is_local
 from ingest.runtime.places import Places
-from ingest.runtime.spark import jvm_pid
+from ingest.runtime.spark import another, jvm_pid
 
 # A run ends about 95 s (three calls of 30 s) after its broker has gone, unless the broker is back by then. With the defaults of Spark
 # and Kafka (60 s per call, 120 s per poll) it would take three minutes, even for a deleted topic.
@@ -218,7 +218,7 @@ class TableQuery:
             return
         try:
             # A session of its own: the other tables share the run's, so their commits could carry its metadata.
-            session = self._session.newSession()
+            session = another(self._session)
             self._table.epoch.ledger.append(session)  # counts by file, which compaction and VACUUM may take away
             self.maintained += self._upkeep.tend(session, self.places, lambda: self._stop.is_set() or self._ends_as_lost())
         except Exception as error:

@@ -54,7 +54,7 @@ def option() -> str:
         return ""
     with suppress(OSError):  # a cache that belongs to another user
         os.utime(archive)
-    return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
+    return f"{java.option(f'-XX:SharedArchiveFile={archive}')} -Xlog:cds=off -Xlog:class+path=off"
 
 
 def make() -> bool:
@@ -70,7 +70,8 @@ def _dump(archive: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         temporary = archive.with_name(f".{archive.name}.{os.getpid()}")
-        options = f"-XX:ArchiveClassesAtExit={temporary} -Djava.io.tmpdir={folder} {os.environ.get('INGEST_DRIVER_JAVA_OPTIONS', '')}"
+        own = os.environ.get("INGEST_DRIVER_JAVA_OPTIONS", "")
+        options = f"{java.option(f'-XX:ArchiveClassesAtExit={temporary}')} {java.option(f'-Djava.io.tmpdir={folder}')} {own}"
         environment = {**os.environ, "INGEST_DRIVER_JAVA_OPTIONS": options.strip(), "TMPDIR": folder}
         with suppress(subprocess.TimeoutExpired):
             subprocess.run([sys.executable, "-c", WARM_UP, folder], env=environment, capture_output=True, timeout=WITHIN_S, check=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -15,8 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urlparse
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlparse
 
 from ingest.runtime import databricks
 from ingest.runtime.errors import InvalidEnvironment
@@ -249,8 +249,8 @@ def is_local(location: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """The path of a local location, given as a plain path or as a file: URI."""
-    return Path(url2pathname(urlparse(location).path)) if location.startswith("file:") else Path(location)
+    """The path of a local location, given as a plain path or as a file: URI. In such a URI, `?` and `#` are letters of the path."""
+    return Path(unquote(re.sub("^file:(//[^/]*)?", "", location))) if location.startswith("file:") else Path(location)
 
 
 def files_of(location: str, session: SparkSession | None) -> Files:

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ingest.runtime import java
-from ingest.runtime.errors import Bug, InvalidEnvironment
+from ingest.runtime.errors import Bug, InvalidEnvironment, InvalidInput
 from ingest.runtime.files import usable
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
@@ -45,6 +45,8 @@ _MODULE = """<ivy-module version="2.0"><info organisation="oncelake" module="jar
 # `master` is the artifact alone, for mirrors whose settings read POM files. `default` is the configuration of a module without a POM.
 _DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master(default)"/>'
 
+# Spark splits its list of jars at commas, and reads the others as signs of a URL or of a pattern. A colon ends an entry of a class path.
+_UNFIT = re.compile(r"[,:#?\[\]{}]")
 
 # The Spark lines that have pinned jars. The tests run on the first. The second is the line of Databricks Runtime 17.3.
 SPARK_LINES = ("4.2", "4.0")
@@ -103,11 +105,22 @@ def _spark_line() -> str:
 
 
 def cache_folder() -> Path:
-    """The folder for downloaded files: INGEST_CACHE, else `oncelake` under XDG_CACHE_HOME or ~/.cache."""
+    """The folder for downloaded files: INGEST_CACHE, else `oncelake` under XDG_CACHE_HOME or ~/.cache.
+
+    Raises InvalidInput LOCATION_CHARACTER.
+    """
     chosen = os.environ.get("INGEST_CACHE")
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oncelake"
     if chosen:
-        return Path(chosen).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oncelake"
+        folder = Path(chosen).expanduser().absolute()
+    if (unfit := _UNFIT.search(str(folder))) is not None:
+        raise InvalidInput(
+            "LOCATION_CHARACTER",
+            f"the cache of jars is {folder}, which has a {unfit[0]} in its name.",
+            expected="a path without , : # ? [ ] { and }: Java or Spark would look for the jars elsewhere.",
+            remedy="set INGEST_CACHE to another folder.",
+        )
+    return folder
 
 
 def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[Path, ...]:
@@ -116,7 +129,7 @@ def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[P
     `say` is called before a download, which takes seconds. Every call checks the SHA-256 of every file, so that no start loads what
     somebody has put into the cache since: 0.02 s of CPU time for Spark's 23 MB, 0.04 s for the broker's 45 MB, and twice as much on a
     CPU without SHA instructions. Any number of processes may call this at once. Raises InvalidEnvironment JARS_UNREACHABLE, JARS_CORRUPT or
-    DISK_FULL, and java.find's errors if it must download.
+    DISK_FULL, cache_folder's error, and java.find's errors if it must download.
     """
     jars, folder = locked(jar_set), cache_folder() / "jars"
     if missing(jar_set):
@@ -197,11 +210,12 @@ def run_ivy(jars: tuple[Jar, ...], ivy_cache: Path, target: Path) -> None:
     command = [str(java.find().executable), "-Xmx256m", *timeouts, f"-Divy.default.ivy.user.dir={ivy_cache}"]
     command += ["-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-settings", os.environ.get("INGEST_IVY_SETTINGS") or str(settings)]
     command += ["-cache", str(ivy_cache), "-ivy", str(module), "-confs", "default"]
-    command += ["-retrieve", f"{target}/[organisation]/[artifact]-[revision].[ext]"]
+    # Relative, because Ivy reads brackets in a folder's name as a part of the pattern.
+    command += ["-retrieve", "[organisation]/[artifact]-[revision].[ext]"]
     with log.open("w", encoding="utf-8") as output:
         try:
             exit_code = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=_FETCH_DEADLINE_S, check=False
+                command, cwd=target, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=_FETCH_DEADLINE_S, check=False
             ).returncode
         except subprocess.TimeoutExpired:
             exit_code = -1

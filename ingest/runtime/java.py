@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -40,8 +41,13 @@ class Java:
 def find() -> Java:
     """The Java to use: the one in JAVA_HOME if that is set (Spark checks it first too), else the first on PATH.
 
-    Raises InvalidEnvironment JAVA_MISSING if no Java runs, JAVA_WRONG if its version is not 17 or 21.
+    Every start of a JVM begins here, so this sets the locale for it. Raises InvalidEnvironment JAVA_MISSING if no Java runs, JAVA_WRONG
+    if its version is not 17 or 21.
     """
+    # Under LC_ALL=C, Java would look for the folder `ü` at `??`. Python uses UTF-8 there. If LC_ALL is not set, Python itself passes a
+    # locale with UTF-8 to its child processes (PEP 538, PEP 540).
+    if os.environ.get("LC_ALL") in ("C", "POSIX"):
+        os.environ["LC_ALL"] = "C.UTF-8"
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
 
@@ -73,6 +79,16 @@ def _ask(executable: Path) -> Java:
     if answer.returncode != 0 or home is None or release is None:
         raise _missing(f"{executable} does not report its version.")
     return Java(Path(home.group(1)), executable, int(release.group(1)))
+
+
+def option(text: str) -> str:
+    """One JVM option, quoted for a text of options as Spark's launcher splits it: a backslash in quotes keeps the next character."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def property_value(text: str) -> str:
+    """A value for a properties file: Java reads the file as Latin-1, and a backslash starts an escape sequence."""
+    return json.dumps(text)[1:-1]
 
 
 def _missing(found: str) -> InvalidEnvironment:

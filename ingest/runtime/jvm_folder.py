@@ -6,6 +6,7 @@ In the system's temporary folder, the files of a killed JVM would stay forever, 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -14,7 +15,24 @@ from pathlib import Path
 
 import psutil
 
+from ingest.runtime.errors import InvalidInput
+
 FOLDER = "tmp"
+
+# Spark takes a comma for the end of a folder's name, and replaces `${env:…}` in its settings. Its launcher breaks characters that Java
+# stores as two.
+UNFIT = re.compile(r"[,\U00010000-\U0010ffff]|\$\{")
+
+
+def refuse_unfit(parent: Path) -> None:
+    """Raises InvalidInput LOCATION_CHARACTER for a folder in which Spark would put its files elsewhere."""
+    if (found := UNFIT.search(str(parent.resolve()))) is not None:
+        raise InvalidInput(
+            "LOCATION_CHARACTER",
+            f"Spark's log and temporary files belong in {parent.resolve()}, which has a {found[0]} in its name.",
+            expected="a path without commas, `${` and characters beyond U+FFFF: Spark would put the files into another folder.",
+            remedy="name another folder with --lake; for a lake that is not on this machine, start the command in another folder.",
+        )
 
 
 def make(parent: Path) -> Path:

@@ -16,10 +16,18 @@ from ingest.runtime.files import is_local, local_path
 def absolute(location: str) -> str:
     """A location in the form that Spark needs: a local path is absolute, because the JVM may have another working folder.
 
-    On Databricks it keeps its scheme, because a path without one is in the platform's storage there. Raises InvalidInput LOCATION_ENCODED.
+    On Databricks it keeps its scheme, because a path without one is in the platform's storage there.
     """
     if not is_local(location):
         return location.rstrip("/")
+    path = str(local_path(location).resolve())
+    return path if databricks.runtime() is None else f"file:{path}"
+
+
+def of_tables(location: str) -> str:
+    """`absolute`, for a folder that contains Delta tables. Raises InvalidInput LOCATION_ENCODED and LOCATION_CHARACTER."""
+    if not is_local(location):
+        return absolute(location)
     path = str(local_path(location).resolve())
     if (code := re.search("%[0-9A-Fa-f]{2}", path)) is not None:
         raise InvalidInput(
@@ -29,7 +37,14 @@ def absolute(location: str) -> str:
             "files in a folder with that character in its name.",
             remedy=f"name another folder, or rename this one ({unquote(path)} would work).",
         )
-    return path if databricks.runtime() is None else f"file:{path}"
+    if (found := re.search(r"[`\\\x00-\x1f\x7f]", path)) is not None:
+        raise InvalidInput(
+            "LOCATION_CHARACTER",
+            f"{path!r} is a folder with {found[0]!r} in its name.",
+            expected="a path without backticks, backslashes and control characters: Delta or deltalake would look for another table.",
+            remedy="name another folder, or rename this one.",
+        )
+    return absolute(location)
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,7 @@ class Places:
     table: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lake", absolute(self.lake))
+        object.__setattr__(self, "lake", of_tables(self.lake))
         object.__setattr__(self, "checkpoints", absolute(self.checkpoints))
 
     @property
@@ -123,5 +138,5 @@ def spark_log(lake: str, verb: str) -> Path:
 
 
 def log_folder(lake: str) -> Path:
-    """The folder for Spark's output: under a local lake, else in the working folder."""
-    return local_path(absolute(lake)) / "logs" if is_local(lake) else Path("logs").resolve()
+    """The folder for Spark's output: under a local lake, else in the working folder. Raises as `of_tables`."""
+    return local_path(of_tables(lake)) / "logs" if is_local(lake) else Path("logs").resolve()

@@ -33,6 +33,8 @@ PINNED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "false",
+    # Spark would replace `${env:…}` in a statement, and so publish a password through a contract's comment.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A Python worker gets ten thousand records at once, or fewer large ones. Spark's own limit is 64 or 256 MB, depending on the version.
@@ -115,11 +117,12 @@ def start(
     heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g). `discreet` keeps conditions out of the log: Spark notes the filters of
     each read. INGEST_DRIVER_JAVA_OPTIONS adds JVM options. On Databricks the
     function uses the platform's session with the settings of `settable` and ignores its parameters. Raises InvalidEnvironment if Java or
-    the jars are missing, Spark does not start, or the platform's session is unsuitable.
+    the jars are missing, Spark does not start, or the platform's session is unsuitable; and as jvm_folder.refuse_unfit.
     """
     if (platform := databricks.runtime()) is not None:
         return _take(platform, master)
     os.environ["JAVA_HOME"] = str(java.find().home)
+    jvm_folder.refuse_unfit(log.parent)
     files = jars.ensure(jars.JarSet.SPARK)
     # Py4J logs a traceback of every exception and also raises it. We report each exception once ourselves.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -132,13 +135,13 @@ def start(
 
     scratch = jvm_folder.make(log.parent)
     properties = log.with_suffix(".log4j2.properties")
-    pattern = str(log.resolve()).replace("%", "%%")
-    about = LOG4J.format(log=log.resolve(), pattern=pattern, bytes=LOG_BYTES, parts=LOG_PARTS, level="warn" if discreet else "info")
+    path = str(log.resolve())
+    file, pattern = java.property_value(path), java.property_value(path.replace("%", "%%"))
+    about = LOG4J.format(log=file, pattern=pattern, bytes=LOG_BYTES, parts=LOG_PARTS, level="warn" if discreet else "info")
     properties.write_text(about, encoding="utf-8")
     # -Xss4m: the JVM parses a Python exception from foreachBatch with a recursive regex, which needs a deep stack.
-    options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
-    # Quoted, because a folder name may contain a space.
-    options += f' "-Djava.io.tmpdir={scratch}"'
+    options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()}"
+    options += f" {java.option(f'-Dderby.system.home={log.parent.resolve()}')} {java.option(f'-Djava.io.tmpdir={scratch}')}"
     own = os.environ.get("INGEST_DRIVER_JAVA_OPTIONS", "")
     # A batch is short work with much garbage, so throughput matters more than short pauses.
     chosen = " ".join((own, os.environ.get("JAVA_TOOL_OPTIONS", ""), os.environ.get("JDK_JAVA_OPTIONS", "")))
@@ -211,6 +214,14 @@ def session(master: str, log: Path, *, short: bool = False, discreet: bool = Fal
         end(started)
 
 
+def another(session: SparkSession) -> SparkSession:
+    """A session with settings of its own, beside one that `start` returned. Raises InvalidEnvironment SETTING_REFUSED."""
+    new = session.newSession()
+    if (platform := databricks.runtime()) is not None:  # it has the cluster's settings, not those of `session`
+        _pin(new, platform)
+    return new
+
+
 def settable() -> dict[str, str]:
     """The PINNED settings that can be set on a session that the platform has started."""
     return {key: value for key, value in PINNED.items() if key not in FIXED_AT_START}
@@ -228,6 +239,12 @@ def _take(platform: str, master: str) -> SparkSession:
             expected="a classic session: the engine reads locks, logs and conflicts through the driver's JVM.",
             remedy="run on a job cluster in dedicated access mode (data_security_mode: SINGLE_USER).",
         )
+    _pin(session, platform)
+    return session
+
+
+def _pin(session: SparkSession, platform: str) -> None:
+    """Set the settings of `settable` on a session of the platform. Raises InvalidEnvironment SETTING_REFUSED."""
     for key, value in settable().items():
         if session.conf.get(key, None) == value:
             continue
@@ -240,7 +257,6 @@ def _take(platform: str, master: str) -> SparkSession:
                 expected=f"{key}={value}, because it decides the contents of rows (I9).",
                 remedy="set that value in the cluster's spark_conf (databricks.yml).",
             ) from error
-    return session
 
 
 def local_cores(master: str) -> int:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingest.delta.answer import Answer
-from ingest.delta.delta_sql import DATAFUSION
+from ingest.delta.delta_sql import DATAFUSION, by_path, spark_text
 from ingest.runtime.errors import IngestError, InvalidInput
 from ingest.sql.catalog import Catalog, LakeTable
 from ingest.sql.read_only import refuse_writes
+from ingest.sql.spark_plan import refuse_all_but_reads
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -85,9 +86,9 @@ def with_spark(session: SparkSession, catalog: Catalog) -> Iterator[Ask]:
         return _named(error, catalog, r"table or view `?([\w.`]+?)`? cannot be found")
 
     def ask(sql: str, limit: int | None) -> Answer:
-        refuse_writes(sql, spark=True)
         try:
-            frame = session.sql(sql.rstrip().rstrip(";"))
+            refuse_all_but_reads(session, sql, catalog, (*short, *full) if in_memory else tuple(short))
+            frame = session.sql(sql)
             table = (frame if limit is None else frame.limit(limit)).toArrow()
         except Exception as error:
             raise named(error) from error
@@ -100,7 +101,7 @@ def with_spark(session: SparkSession, catalog: Catalog) -> Iterator[Ask]:
             there = {row[0] for row in session.sql("SHOW DATABASES").collect()}
             made = sorted({table.pipeline for table in full.values()} - there)
             for pipeline in made:
-                session.sql(f"CREATE DATABASE `{pipeline}` LOCATION '{folder}/{pipeline}'")
+                session.sql(f"CREATE DATABASE `{pipeline}` LOCATION {spark_text(f'{folder}/{pipeline}')}")
             for table in full.values():
                 session.sql(f"CREATE OR REPLACE VIEW `{table.pipeline}`.`{table.short}` AS {_select(table)}")
         yield ask
@@ -117,8 +118,7 @@ def with_spark(session: SparkSession, catalog: Catalog) -> Iterator[Ask]:
 
 def _select(table: LakeTable) -> str:
     version = "" if table.version is None else f" VERSION AS OF {table.version}"
-    path = table.path.replace("`", "``")
-    return f"SELECT * FROM delta.`{path}`{version}"
+    return f"SELECT * FROM {by_path(table.path)}{version}"
 
 
 def _named(error: Exception, catalog: Catalog, unknown_table: str) -> InvalidInput:

@@ -157,9 +157,9 @@ def test_a_broker_killed_in_the_middle_delays_the_relay_and_loses_nothing(
 def strict_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker that aborts a transaction soon after its timeout. Kafka looks every 10 s only."""
 
-    def strict(folder: Path, listeners: tuple[Listener, ...], controller_port: int) -> str:
+    def strict(listeners: tuple[Listener, ...], controller_port: int) -> str:
         more = "transaction.abort.timed.out.transaction.cleanup.interval.ms=100\n"
-        return server_properties(folder, listeners, controller_port) + more
+        return server_properties(listeners, controller_port) + more
 
     monkeypatch.setattr(embedded_broker, "server_properties", strict)
     with Broker(tmp_path / "broker") as running:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ingest.contract.definition import Contract
+from ingest.delta.contract_change import changes
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.writer import alter as apply
+from ingest.delta.writer import create_tables
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
 from ingest.observe.table_status import Status, status
 from ingest.run.alter import alter, differences
 from ingest.runtime.errors import Refused, RunStopped
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
 from tests.integration.lane import Lane, order
 
 pytestmark = pytest.mark.integration
@@ -155,3 +164,33 @@ def test_the_column_of_unknown_fields_stays_and_is_null_once_they_are_ignored(la
     one.send(order("b", n=1, odd=2))
     one.run()
     assert sorted((row["id"], row["_unknown"]) for row in one.target().collect()) == [("a", {"odd": "2"}), ("b", None)]
+
+
+TEXT = '{table}, ${env:HOME}, ${system:user.home}, it\'s \\ "quoted" `so`\n-- {table}; ${spark.master}'
+
+
+def test_every_text_of_a_contract_reaches_the_table_unchanged(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would replace `${…}`, and so publish an environment variable; `{table}` is our own sign for the table's name."""
+    places = Places(str(tmp_path / "{table} ${env:HOME}"), str(tmp_path / "checkpoints"), "t", "events")
+    log = DeltaLog(LocalFiles(), places.target)
+
+    def texts(text: str, *more: str) -> Contract:
+        named = [{"name": name, "type": "STRUCT<x: INT>", "comment": text} for name in ("n", *more)]
+        listed = [*columns(ID), *named]
+        source = {"topic": "events", "format": "json"}
+        given = {"pipeline": "t", "table": "events", "source": source, "columns": listed, "event_id": ["id"]}
+        return Contract.model_validate({**given, "description": text, "properties": {"our.note": text}})
+
+    def stored() -> list[str]:
+        state = log.state()
+        assert state is not None
+        fields = [field["metadata"].get("comment") for field in json.loads(state.schema)["fields"] if field["name"] in ("n", "added")]
+        return [state.comment, state.properties["our.note"], *fields]
+
+    create_tables(spark, texts(f"old {TEXT}"), places)
+    assert stored() == [f"old {TEXT}"] * 3
+    state = log.state()
+    assert state is not None
+    new = texts(TEXT, "added")
+    apply(spark, new, places.target, [change.statement for change in changes(new, state)])
+    assert stored() == [TEXT] * 4

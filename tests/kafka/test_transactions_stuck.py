@@ -28,12 +28,12 @@ COORDINATORS = 4  # transaction.state.log.num.partitions of the embedded broker
 
 @pytest.fixture
 def two_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    def on_two(folder: Path, listeners: tuple[Listener, ...], controller_port: int) -> str:
-        return server_properties(folder, listeners, controller_port) + "".join(
+    def on_two(listeners: tuple[Listener, ...], controller_port: int) -> str:
+        return server_properties(listeners, controller_port) + "".join(
             f"{key}={value}\n"
             for key, value in {
-                "log.dirs": f"{folder / 'data'},{folder / 'second'}",
-                "metadata.log.dir": folder / "data",
+                "log.dirs": "data,second",
+                "metadata.log.dir": "data",
                 "replica.high.watermark.checkpoint.interval.ms": 200,  # how soon the broker notices that a disk is gone
                 "transactional.id.expiration.ms": EXPIRES_MS,
                 "transaction.remove.expired.transaction.cleanup.interval.ms": 300,

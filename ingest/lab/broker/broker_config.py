@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from ingest.runtime import java
 
 HOST = "127.0.0.1"
 
@@ -29,8 +30,8 @@ class Listener:
         return f"{HOST}:{self.port}"
 
 
-def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_port: int) -> str:
-    """The text of server.properties; data goes to `folder`/data, and the first listener is also the inter-broker listener."""
+def server_properties(listeners: tuple[Listener, ...], controller_port: int) -> str:
+    """The text of server.properties. Data goes to `data` in the working folder; the first listener is also the inter-broker listener."""
     protocols = ",".join(["CONTROLLER:PLAINTEXT", *(f"{one.protocol}:{one.protocol}" for one in listeners)])
     clients = ",".join(f"{one.protocol}://{one.address}" for one in listeners)
     settings = {
@@ -42,7 +43,7 @@ def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_
         "advertised.listeners": clients,
         "listener.security.protocol.map": protocols,
         "inter.broker.listener.name": listeners[0].protocol,
-        "log.dirs": str(folder / "data"),
+        "log.dirs": "data",  # relative: Kafka splits the value at commas
         # One node allows one replica. Few partitions make the first transaction and the first consumer group fast.
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "4",
@@ -68,16 +69,16 @@ def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_
     }
     for one in listeners:
         settings |= one.settings
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+    return "".join(f"{key}={java.property_value(value)}\n" for key, value in settings.items())
 
 
-def log4j2_settings(folder: Path) -> str:
-    """The text of log4j2.properties: rolling files of limited size, so a broker that runs for weeks cannot fill the disk."""
-    return f"""status=error
+# log4j2.properties: rolling files of limited size in the working folder, so a broker that runs for weeks cannot fill the disk.
+LOG4J2 = """\
+status=error
 appender.file.type=RollingFile
 appender.file.name=file
-appender.file.fileName={_escaped(str(folder / "server.log"))}
-appender.file.filePattern={_escaped(str(folder / "server.log.%i"))}
+appender.file.fileName=server.log
+appender.file.filePattern=server.log.%i
 appender.file.layout.type=PatternLayout
 appender.file.layout.pattern=[%d] %p %m (%c)%n
 appender.file.policies.type=Policies
@@ -88,8 +89,3 @@ appender.file.strategy.max=3
 rootLogger.level=info
 rootLogger.appenderRef.file.ref=file
 """
-
-
-def _escaped(value: str) -> str:
-    """Escape a value for a Java properties file, where a backslash starts an escape sequence."""
-    return value.replace("\\", "\\\\")

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ingest.lab.broker import broker_probe
-from ingest.lab.broker.broker_config import HOST, Listener, log4j2_settings, server_properties
+from ingest.lab.broker.broker_config import HOST, LOG4J2, Listener, server_properties
 from ingest.lab.broker.broker_state import BrokerState
 from ingest.lab.broker.ports import free_port, is_free, port_taken
 from ingest.lab.process import launch
@@ -93,7 +93,8 @@ class Broker:
             # The JVM unpacks native libraries here; a killed broker leaves them behind.
             scratch = self._without_scratch()
             scratch.mkdir()
-            command = [str(executable), *_HEAP, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+            # Files are relative to the working folder, whose name may contain any character.
+            command = [str(executable), *_HEAP, "-Dlog4j2.configurationFile=log4j2.properties"]
             command += [f"-Djava.io.tmpdir={scratch}"]
             command += ["-cp", os.pathsep.join(map(str, jars))]
             for tries_left in reversed(range(_PORT_TRIES)):
@@ -156,8 +157,8 @@ class Broker:
         properties = self.folder / "server.properties"
         listeners = (Listener(port), *([self._beside()] if self._beside else []))
         properties.touch(mode=0o600)  # it may hold the password of a keystore
-        properties.write_text(server_properties(self.folder, listeners, free_port(besides=port)), encoding="utf-8")
-        (self.folder / "log4j2.properties").write_text(log4j2_settings(self.folder), encoding="utf-8")
+        properties.write_text(server_properties(listeners, free_port(besides=port)), encoding="utf-8")
+        (self.folder / "log4j2.properties").write_text(LOG4J2, encoding="utf-8")
         output = self.folder / "console.log"
         output.write_bytes(b"")
         log = self.folder / "server.log"
@@ -166,7 +167,9 @@ class Broker:
             cluster_id = _cluster_id()
             format_it = [*command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
             with output.open("ab") as console:
-                run = partial(subprocess.run, format_it, stdin=subprocess.DEVNULL, stdout=console, stderr=console, check=False)
+                run = partial(
+                    subprocess.run, format_it, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=console, stderr=console, check=False
+                )
                 try:
                     formatted = run(timeout=START_DEADLINE_S).returncode == 0
                 except subprocess.TimeoutExpired:

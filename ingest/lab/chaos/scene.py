@@ -23,6 +23,7 @@ from ingest.lab.chaos.event_writer import Settings
 from ingest.lab.proxy import Proxy
 from ingest.lab.worker import Worker, until
 from ingest.run.lock_file import is_free
+from ingest.runtime import java
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from ingest.runtime.spark import ONE_COMPILER
@@ -207,7 +208,7 @@ class Scene:
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(temporary),
             "SPARK_LOCAL_DIRS": str(temporary),
-            "INGEST_DRIVER_JAVA_OPTIONS": f"{JAVA_OPTIONS} -Djava.io.tmpdir={temporary}",
+            "INGEST_DRIVER_JAVA_OPTIONS": f"{JAVA_OPTIONS} {java.option(f'-Djava.io.tmpdir={temporary}')}",
             **more,
         }
         output = self.folder / "runs" / f"{name}.log"

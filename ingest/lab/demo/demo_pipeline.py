@@ -169,7 +169,7 @@ class Pipeline:
         """Keeps the temporary files of a killed JVM in the demo's folder."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {ONE_COMPILER} -Djava.io.tmpdir={temporary}".strip()
+        java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {ONE_COMPILER}".strip()
         return {"PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary), "JDK_JAVA_OPTIONS": java}
 
     def _failed(self, what: str) -> RunStopped:

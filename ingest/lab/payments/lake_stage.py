@@ -76,7 +76,7 @@ class LakeStage:
     def _start(self, verb: str, *words: str, fault: Mapping[str, str]) -> Worker:
         command = [sys.executable, "-m", "ingest", verb, *words, *self.options, "--checkpoints", str(self.folder / "checkpoints")]
         temporary = str(self.folder / "tmp")
-        java = {"JDK_JAVA_OPTIONS": f"{ONE_COMPILER} -Djava.io.tmpdir={temporary}", "SPARK_LOCAL_DIRS": temporary, "TMPDIR": temporary}
+        java = {"JDK_JAVA_OPTIONS": ONE_COMPILER, "SPARK_LOCAL_DIRS": temporary, "TMPDIR": temporary}
         with uninterrupted():
             self.workers.append(Worker(command, output=self.folder / f"{verb}.out", environment={**java, **fault, "PYTHONUNBUFFERED": "1"}))
         return self.workers[-1]

@@ -42,7 +42,7 @@ MAKERS = {**FAMILIES, "KafkaFailure": {4, 5}, "parse_time": {2}, "ContractInvali
 CODE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?!\w)")
 # Strings in the source that look like an error code but are not: types, and names of other programs' settings and errors.
 NO_CODES = {
-    *("TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "BOOLEAN_ONLY", "SASL_SSL", "PATH_NOT_FOUND", "JAVA_METHOD", "TRY_REFLECT", "GX_ANALYTICS_ENABLED"),
+    *("TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "BOOLEAN_ONLY", "SASL_SSL", "PATH_NOT_FOUND", "GX_ANALYTICS_ENABLED", "LC_ALL"),
     *("JAVA_HOME", "JDK_JAVA_OPTIONS", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS", "XDG_CACHE_HOME", "DATABRICKS_RUNTIME_VERSION"),
     *("PROVENANCE_IN_RULES", "RAW_COLUMNS"),  # names that contract.py exports
     *("SINGLE_USER", "JAVA_TOOL_OPTIONS"),

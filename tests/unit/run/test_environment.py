@@ -45,6 +45,13 @@ def test_a_file_in_place_of_the_lake_folder_is_an_error(tmp_path: Path) -> None:
     assert (error.code, "--lake" in error.remedy) == ("NOT_WRITABLE", True)
 
 
+def test_a_lake_or_a_cache_whose_name_spark_would_change_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_CACHE", str(tmp_path / "#1"))
+    found = {one.check: one.error for one in examine(tmp_path, str(tmp_path / "a,b"), str(tmp_path / "a,b"), NOWHERE)}
+    wrong = {check for check, error in found.items() if error is not None and error.code == "LOCATION_CHARACTER"}
+    assert wrong == {"jars (spark)", "jars (broker)", "lake"}
+
+
 def test_json_is_one_document_with_the_error_that_decides_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         environment, "examine", lambda *_: [EnvironmentCheck("contracts", "a typo.", WRONG), EnvironmentCheck("java", "no java.", INVALID)]

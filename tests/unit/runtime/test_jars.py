@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from ingest.runtime import class_archive, jars, java
-from ingest.runtime.errors import InvalidEnvironment
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from ingest.runtime.jars import Jar, JarSet
 
 pytestmark = pytest.mark.unit
@@ -60,6 +60,26 @@ def test_a_jar_with_the_right_checksum_is_downloaded_once_and_later_calls_start_
     assert jars.ensure(JarSet.SPARK, messages.append) == (fetched,)
     assert len(messages) == 1
     assert sorted(file.name for file in fetched.parent.iterdir()) == [PINNED.file_name]  # no scratch folder left
+
+
+def test_a_jar_is_downloaded_into_a_cache_with_an_unusual_name(
+    cache: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.write_bytes(CONTENT)
+    monkeypatch.setenv("INGEST_CACHE", str(tmp_path / 'it\'s "50 %" = (a+b) & ü $x `~*!@^<>|;'))
+    assert jars.ensure(JarSet.SPARK)[0].read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("letter", ",:#?[]{}")
+def test_a_cache_in_which_spark_would_not_find_its_jars_is_refused_before_a_download(
+    cache: Path, letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "run", no_java)
+    monkeypatch.setenv("INGEST_CACHE", f"{cache}{letter}")
+    with pytest.raises(InvalidInput, match="LOCATION_CHARACTER") as refused:
+        jars.ensure(JarSet.SPARK)
+    assert "INGEST_CACHE" in refused.value.remedy
+    assert not cache.parent.joinpath(f"cache{letter}").exists()
 
 
 def test_a_jar_with_other_content_is_deleted_and_reported_with_both_checksums(cache: Path, repository: Path) -> None:

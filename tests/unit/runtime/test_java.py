@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,22 @@ def test_a_java_stub_that_only_offers_to_install_java_counts_as_missing(tmp_path
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(InvalidEnvironment, match="JAVA_MISSING"):
         java.find()
+
+
+@pytest.mark.parametrize("text", ["-Da=b", '-Da=it\'s "b c" \\d\\\\', "-Da=$HOME `x` # ü"])
+def test_an_option_among_others_is_read_back_as_one(text: str) -> None:
+    """A shell reads quotes and backslashes in double quotes as Spark's launcher does (CommandBuilderUtils.parseOptionString)."""
+    assert shlex.split(f"-Xmx1g {java.option(text)} -Xss4m") == ["-Xmx1g", text, "-Xss4m"]
+
+
+def test_a_value_in_a_properties_file_is_ascii() -> None:
+    assert java.property_value("/ü/\\n/🌻") == r"/\u00fc/\\n/\ud83c\udf3b"
+
+
+@pytest.mark.parametrize(("before", "after"), [("C", "C.UTF-8"), ("POSIX", "C.UTF-8"), ("de_DE.UTF-8", "de_DE.UTF-8"), (None, None)])
+def test_a_jvm_gets_a_locale_in_which_names_are_utf8(before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", before or "")
+    if before is None:
+        monkeypatch.delenv("LC_ALL")
+    java.find()
+    assert os.environ.get("LC_ALL") == after

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from ingest.runtime import jvm_folder
+from ingest.runtime.errors import InvalidInput
 from tests.polling import until
 
 DEADLINE_S = 30
@@ -54,3 +55,13 @@ def test_the_folder_of_a_killed_run_is_removed_unless_its_jvm_or_another_host_ma
         jvm.communicate()
     jvm_folder.make(tmp_path)
     assert not used.exists()
+
+
+@pytest.mark.parametrize("name", ["a,b", "🌻", "${env:HOME}"])
+def test_a_folder_whose_name_spark_would_change_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="LOCATION_CHARACTER"):
+        jvm_folder.refuse_unfit(tmp_path / name / "logs")
+
+
+def test_any_other_name_is_accepted(tmp_path: Path) -> None:
+    jvm_folder.refuse_unfit(tmp_path / 'it\'s "50 %" = a+b & ü #$[x]{y}()~*!?@^<>|;:`\\')

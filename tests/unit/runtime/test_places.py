@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingest.runtime.errors import InvalidInput
-from ingest.runtime.places import Places, refuse_nested
+from ingest.runtime.places import Places, refuse_nested, spark_log
 from tests.command import exit_code
 
 PROJECT = Path(__file__).parents[3]
@@ -38,7 +38,21 @@ def test_a_location_that_deltalake_would_decode_to_another_folder_is_refused(loc
         Places(location, "/checkpoints", "shop", "orders")
 
 
+@pytest.mark.parametrize("name", ["`", "\\", "\n", "\x7f"])
+def test_a_lake_in_which_delta_would_look_for_another_table_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="LOCATION_CHARACTER"):
+        Places(f"/data/a{name}b", "/checkpoints", "shop", "orders")
+    with pytest.raises(InvalidInput, match="LOCATION_CHARACTER"):
+        spark_log(f"/data/a{name}b", "run")
+
+
+def test_checkpoints_may_have_any_name() -> None:
+    name = '/it\'s "50 %41" = a+b, `ü` \\ 🌻'
+    assert Places("/lake", name, "shop", "orders").checkpoints == name
+
+
 def test_spaces_and_percent_signs_that_are_no_encoding_are_accepted() -> None:
+    assert Places("file:///data/a#1?", "/c", "shop", "orders").lake == "/data/a#1?"
     assert Places("file:/data/a%20b", "/100%/of%zz", "shop", "orders").target == "/data/a b/shop/orders/target"
     assert Places("s3a://bucket/a%20b", "s3a://bucket/c", "shop", "orders").lake == "s3a://bucket/a%20b"
 

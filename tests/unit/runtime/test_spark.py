@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import time
 from pathlib import Path
@@ -81,3 +82,12 @@ def test_the_output_of_former_commands_is_deleted_by_age_and_by_number(tmp_path:
     java_options(tmp_path, monkeypatch)
     kept = {path.relative_to(logs).as_posix() for path in logs.rglob("*") if path.relative_to(logs).as_posix() in ages}
     assert kept == {"spark-erase-1.log", "spark-run-2.log", "spark-check-1.log", "other.log", "lineage/shop.orders.json"}
+
+
+def test_each_option_with_a_folder_is_one_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / 'it\'s "50 %" \\ ü'
+    options = shlex.split(java_options(folder, monkeypatch))
+    assert f"-Dderby.system.home={folder / 'logs'}" in options
+    assert any(option.startswith(f"-Djava.io.tmpdir={folder / 'logs'}") for option in options)
+    settings = (folder / "logs" / "spark.log4j2.properties").read_text(encoding="ascii")
+    assert f"fileName = {java.property_value(str(folder))}/logs/spark.log\n" in settings

@@ -30,18 +30,15 @@ from ingest.sql.read_only import refuse_writes
         "DESCRIBE orders",
         "SELECT ';', 'it''s; DROP', \"a;b\", `;` FROM t",
         "SELECT * FROM a JOIN b USING (id)",
-        "SELECT reflect, identifier FROM t",
     ],
 )
-@pytest.mark.parametrize("spark", [False, True])
-def test_a_statement_that_only_reads_passes(sql: str, spark: bool) -> None:
-    refuse_writes(sql, spark=spark)
+def test_a_statement_that_only_reads_passes(sql: str) -> None:
+    refuse_writes(sql)
 
 
-def test_each_engines_own_string_syntax_passes() -> None:
-    assert list(without_spark(Catalog(()))("""SELECT '\\' AS a, ';' AS b, "\\" AS c""", None).rows()) == [("\\", ";", "\\")]
-    refuse_writes(r"""SELECT 'it\'s; DROP', R'\', r"\;", "\";" FROM s3://a--b""", spark=True)
-    refuse_writes("SELECT /*+ BROADCAST(t) */ 1 FROM t -- ;", spark=True)
+def test_datafusions_own_string_syntax_passes() -> None:
+    sql = """SELECT '\\' AS a, ';' AS b, "\\" AS c, $$;'$$ AS d, $a$;$$"$a$ AS e"""
+    assert list(without_spark(Catalog(()))(sql, None).rows()) == [("\\", ";", "\\", ";'", ';$$"')]
 
 
 @pytest.mark.parametrize(
@@ -61,46 +58,25 @@ def test_each_engines_own_string_syntax_passes() -> None:
         ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'f'", "COPY"),
         ("EXPLAIN ANALYZE EXPORT (SELECT 1)", "EXPORT"),
         ("EXPLAIN (INSERT INTO t SELECT 1)", "INSERT"),
-        ("SELECT TRANSFORM (a) USING 'sh' FROM t", "starts a program"),
-        ("SELECT java_method('java.lang.System', 'exit')", "calls Java"),
-        ("SELECT `reflect`('java.lang.System', 'exit')", "reflect() calls Java"),
-        ("SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit')", "IDENTIFIER"),
+        ("EXPLAIN ANALYZE EXPLAIN ANALYZE COPY (SELECT 1) TO 'f'", "EXPLAIN of EXPLAIN"),
+        ("EXPLAIN ANALYZE (EXPLAIN ANALYZE COPY (SELECT 1) TO 'f')", "EXPLAIN of EXPLAIN"),
+        ("WITH a AS (SELECT $$'$$ AS x) INSERT INTO t SELECT 5 --') SELECT 1", "INSERT"),
+        ("SELECT $a$ '$a$ AS x; COPY (SELECT 1) TO 'f' --'", "more than one statement"),
     ],
 )
-@pytest.mark.parametrize("spark", [False, True])
-def test_any_other_statement_is_refused_by_name(sql: str, says: str, spark: bool) -> None:
+def test_any_other_statement_is_refused_by_name(sql: str, says: str) -> None:
     with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY") as caught:
-        refuse_writes(sql, spark=spark)
+        refuse_writes(sql)
     assert says in caught.value.found
 
 
-INSERT = "INSERT INTO delta.`/lake/t` SELECT * FROM a"
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        f"WITH a AS (SELECT R'\\' AS x) {INSERT} --') SELECT 1",
-        f'WITH a AS (SELECT r"\\" AS x) {INSERT} --") SELECT 1',
-        f"WITH a AS (SELECT 1) --\r {INSERT} -- \\\n SELECT 1",
-        f"WITH a AS (SELECT /*+ H('/*') */ 1) {INSERT} -- */ ) SELECT 1",
-        f"WITH a AS (SELECT 1 /* /*+ */) {INSERT} -- */ */ ) SELECT 1",
-        f"WITH a AS (SELECT 1 AS x://-- ) {INSERT} /*\n) SELECT 1 -- */",
-        "SELECT TRANSFORM (a) USING R'sh' FROM t",
-    ],
-)
-def test_a_write_that_only_spark_would_recognize_is_refused(sql: str) -> None:
-    """By DataFusion's rules for strings, comments and names, each of these is a query."""
-    with pytest.raises(InvalidInput, match=r"INSERT is not a query|starts a program"):
-        refuse_writes(sql, spark=True)
-
-
-def test_datafusion_itself_would_run_a_write_that_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("explain", ["EXPLAIN ANALYZE", "EXPLAIN ANALYZE EXPLAIN ANALYZE"])
+def test_datafusion_itself_would_run_a_write_that_is_refused(tmp_path: Path, explain: str) -> None:
     """This is why the guard exists. Once DataFusion refuses this statement itself, the guard can be removed."""
     from deltalake import QueryBuilder
 
     out = tmp_path / "out.csv"
-    QueryBuilder().execute(f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'").read_all()
+    QueryBuilder().execute(f"{explain} COPY (SELECT 1) TO '{out}'").read_all()
     assert out.exists()
 
 
