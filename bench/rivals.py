@@ -22,12 +22,13 @@ from ingest.kafka.topic import describe
 from ingest.run.table_query import LARGE, PROMPT, TableQuery, Trigger
 from ingest.runtime.places import Places
 
-READ, NATIVE, SAME_COLUMNS, MERGE, OURS = (
+READ, NATIVE, SAME_COLUMNS, MERGE, OURS, DIRECT = (
     "read and from_json",
     "native Delta sink",
     "native, our columns and fetches",
     "MERGE in foreachBatch",
     "oncelake",
+    "oncelake, direct writer",
 )
 
 
@@ -46,14 +47,21 @@ def contract(**more: Any) -> Contract:
 
 
 def ingest(
-    session: SparkSession, servers: str, folder: Path, contracts: Sequence[Contract], cap: int, on_batch: Callable[[BatchReport], None]
+    session: SparkSession,
+    servers: str,
+    folder: Path,
+    contracts: Sequence[Contract],
+    cap: int,
+    on_batch: Callable[[BatchReport], None],
+    *,
+    direct: bool = False,
 ) -> None:
-    """What `ingest run --once` does with these tables, `cap` records a batch, in a session that is there."""
+    """What `ingest run --once` does with these tables, `cap` records a batch, in a session that is there. `direct` is its writer."""
     kafka = KafkaOptions(servers)
     queries = []
     for each in contracts:
         places = Places(str(folder / "lake"), str(folder / "c"), each.pipeline, each.table)
-        query = TableQuery(each, places, kafka, describe(kafka, each.source.topic), on_batch)
+        query = TableQuery(each, places, kafka, describe(kafka, each.source.topic), on_batch, direct=direct)
         query.start(session, Trigger(once=True), cap)
         queries.append(query)
     for query in queries:
@@ -88,6 +96,7 @@ class Rivals:
             Rival(MERGE, self._merge),
             Rival(OURS, self._ours),
             Rival("oncelake, conflicts: table", self._with_conflicts),
+            Rival(DIRECT, self._direct),
         ]
 
     def _source(self, **more: str) -> DataFrame:
@@ -152,8 +161,12 @@ class Rivals:
         """Ours, with conflicts across batches looked for in the table too."""
         return self._ingest(folder, contract(conflicts="table"), [])
 
-    def _ingest(self, folder: Path, ours: Contract, reports: list[BatchReport]) -> int:
-        ingest(self._session, self._servers, folder, [ours], self._cap, reports.append)
+    def _direct(self, folder: Path) -> int:
+        """`ingest run --once --writer direct`, with the same promises."""
+        return self._ingest(folder, contract(), [], direct=True)
+
+    def _ingest(self, folder: Path, ours: Contract, reports: list[BatchReport], *, direct: bool = False) -> int:
+        ingest(self._session, self._servers, folder, [ours], self._cap, reports.append, direct=direct)
         return self._count(Places(str(folder / "lake"), str(folder / "c"), ours.pipeline, ours.table).target)
 
     def _sink(self, events: DataFrame, folder: Path) -> int:

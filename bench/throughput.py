@@ -42,6 +42,7 @@ LEGEND = """\
 - **MERGE in foreachBatch**: deduplicates each batch, then a MERGE on the event id, as tutorials show it.
 - **oncelake**: `ingest run --once`, with quarantine, counts and ledger.
 - **oncelake, conflicts: table**: the same, and compares the payloads of duplicates with the table.
+- **oncelake, direct writer**: `ingest run --once --writer direct`, with the same promises as oncelake.
 """
 
 

@@ -89,7 +89,7 @@ class Table:
         return any(each.start < each.end and each.start < self.epoch.read_before.get(each.partition, 0) for each in ranges)
 
 
-class _Clock:
+class Clock:
     """Seconds per step of a batch."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class _Clock:
 
 def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     """Write a batch (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
-    clock = _Clock()
+    clock = Clock()
     # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
     number = spark_number + FIRST_BATCH
     plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
@@ -129,7 +129,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
             ranked = stack.enter_context(kept(check(ranked)))
             batch_counts = count_batch(ranked, table.contract)
         table.still_ours()  # before any write: the rows must come from this topic, and no other run may be active
-        _refuse_poisoned(batch_counts, table.contract, number, plan)
+        refuse_poisoned(batch_counts, table.contract, number, plan)
         clock.lap("count")
 
         # 4 Quarantine first: the target commit of a batch then proves its quarantine commit.
@@ -162,7 +162,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     table.epoch.ledger.append_if_due(records.sparkSession)
     crash_points.at("after_ledger", number)
     clock.lap("ledger")
-    return _report(table, batch_commit, commit, clock)
+    return report(table, batch_commit, commit, clock)
 
 
 def compute_state(session: SparkSession, target: str) -> None:
@@ -173,7 +173,8 @@ def compute_state(session: SparkSession, target: str) -> None:
     DeltaTable.forPath(session, target).detail().collect()
 
 
-def _refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int, plan: Planned) -> None:
+def refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int, plan: Planned) -> None:
+    """Raises RunStopped QUARANTINE_LIMIT if a larger share of the batch is bad than the contract accepts."""
     read, limit = batch_counts.read, contract.quarantine
     if read < limit.min_records or batch_counts.failed <= limit.max_share * read:
         return
@@ -232,7 +233,8 @@ def _stored(ranked: DataFrame, table: Table, number: int, commit: Commit, offere
     return {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
 
 
-def _report(table: Table, batch_commit: BatchCommit, commit: Commit, clock: _Clock) -> BatchReport:
+def report(table: Table, batch_commit: BatchCommit, commit: Commit, clock: Clock) -> BatchReport:
+    """The outcome of a batch from its commit."""
     counts = [each for _, each in batch_commit.counts]
     read, quarantined = sum(c.read for c in counts), sum(c.quarantined for c in counts)
     inserted = sum(f.records or 0 for f in commit.added)

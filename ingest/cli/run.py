@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from ingest.run.display import Display
 
 
+class Writer(StrEnum):
+    """Who writes the Delta tables."""
+
+    SPARK = "spark"
+    DIRECT = "direct"
+
+
 class LogFormat(StrEnum):
     """How a run reports its progress."""
 
@@ -70,6 +77,9 @@ def run(
             help="Interval at which the run maintains each table between batches, such as 1h (default: only for `ingest maintain`).",
         ),
     ] = None,
+    writer: Annotated[
+        Writer, typer.Option("--writer", envvar="INGEST_WRITER", help="Who writes the tables: Delta in Spark, or the workers directly.")
+    ] = Writer.SPARK,
     as_json: o.Json = False,
 ) -> None:
     """Move events from Kafka into Delta tables, exactly once. With --once it ends when all is read; otherwise it runs
@@ -102,7 +112,7 @@ def run(
     watch = _watch(project, contracts, log_format, quiet=as_json) if check else None
     upkeep = Caretaker(seconds(maintain_every, "--maintain-every") if maintain_every else None)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-    job = Application(contracts, lake, checkpoints, kafka, master, trigger, max_records, watch, upkeep)
+    job = Application(contracts, lake, checkpoints, kafka, master, trigger, max_records, watch, upkeep, direct=writer is Writer.DIRECT)
     with _display(log_format, quiet=as_json) as shown, _measured(metrics, contracts, shown, watch) as measured:
         results = job.execute(measured)
     errors = [result.error for result in results if result.error is not None]

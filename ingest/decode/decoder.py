@@ -95,13 +95,7 @@ def _no_fault() -> Column:
 
 
 def _json(records: DataFrame, contract: Contract) -> DataFrame:
-    plan = Plan(
-        pa.schema([pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]),
-        tuple(contract.event_id.columns),
-        contract.unknown_fields,
-        # Checks after the workers may still refuse a record.
-        keep_raw=bool(contract.rules) or contract.event_id.kind != "columns",
-    )
+    plan = plan_of(contract)
     decoded = [T.StructField(column.name, column.data_type) for column in contract.columns]
     if contract.unknown_fields == "keep":
         decoded.append(T.StructField("_unknown", T.MapType(T.StringType(), T.StringType())))
@@ -110,6 +104,17 @@ def _json(records: DataFrame, contract: Contract) -> DataFrame:
     flat = records.withColumn("__headers", F.to_json("__headers"))
     found = flat.mapInArrow(_worker(plan), T.StructType([*flat.schema.fields, *decoded]))
     return found.withColumn("__headers", F.from_json("__headers", HEADERS))
+
+
+def plan_of(contract: Contract) -> Plan:
+    """What workers need to decode the contract's JSON."""
+    return Plan(
+        pa.schema([pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]),
+        tuple(contract.event_id.columns),
+        contract.unknown_fields,
+        # Checks after the workers may still refuse a record.
+        keep_raw=bool(contract.rules) or contract.event_id.kind != "columns",
+    )
 
 
 def _worker(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
-from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked, quoted
+from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.ledger.batch_history import with_existing_rows
 from ingest.ledger.ledger_reader import LedgerState, cut_since, ledger_rows, read_ledger, unledgered
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
@@ -35,19 +35,20 @@ def complete(session: SparkSession, places: Places) -> None:
     """
     logs = Logs.of(places, session)
     if logs.ledger.exists():
-        Ledger.of(session, places, logs, read_ledger(session, logs.ledger)).append()
+        Ledger.of(session, places, logs, read_ledger(session, logs.ledger), SparkWriter(session)).append()
 
 
 @dataclass
 class Ledger:
     """The ledger of one table during one epoch of a run."""
 
-    session: SparkSession
+    session: SparkSession | None
     places: Places
     target: DeltaLog
     log: DeltaLog
     pending: list[tuple[Commit, BatchCommit]]
     sought: set[int]
+    writer: TableWriter
     _seen: tuple[int, str] = field(init=False)
     _appended_at: float = field(default_factory=time.monotonic)
 
@@ -59,16 +60,16 @@ class Ledger:
         self._seen = version, self.log.stamp(version)
 
     @staticmethod
-    def of(session: SparkSession, places: Places, logs: Logs, known: LedgerState) -> Ledger:
+    def of(session: SparkSession | None, places: Places, logs: Logs, known: LedgerState, writer: TableWriter) -> Ledger:
         """The ledger. Commits in the target's log that it lacks, from earlier runs, are pending."""
         pending = unledgered(logs.target, places.name, known)
-        return Ledger(session, places, logs.target, logs.ledger, pending, set(known.sought))
+        return Ledger(session, places, logs.target, logs.ledger, pending, set(known.sought), writer)
 
     def saw(self, commit: Commit, batch_commit: BatchCommit) -> None:
         """Add a committed batch or seek to the pending commits."""
         self.pending.append((commit, batch_commit))
 
-    def append_if_due(self, session: SparkSession) -> None:
+    def append_if_due(self, session: SparkSession | None) -> None:
         """Append the pending commits if the last append was a minute ago or more."""
         if time.monotonic() - self._appended_at >= float(os.environ.get(EVERY_VARIABLE) or APPEND_EVERY_S):
             self.append(session)
@@ -92,7 +93,7 @@ class Ledger:
                     rows[row.key] = row
         newest = max((batch_commit for _, batch_commit in self.pending), key=lambda batch_commit: batch_commit.id)
         batch_commit = replace(newest, kind="ledger", ranges=(), counts=(), gaps=())
-        commits.merge_ledger(session or self.session, self.places.ledger, batch_commit, [vars(row) for row in rows.values()])
+        self.writer.merge_ledger(self.places, batch_commit, [vars(row) for row in rows.values()], session)
         self._remember_version()
         self.pending.clear()
 

@@ -23,11 +23,12 @@ from pyspark.sql import SparkSession
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
-from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FENCE, SEEK, BatchCommit, BatchId, Kind, Snapshots
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import asked
+from ingest.delta.direct_fit import unfit
+from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.projection import Ledger
@@ -114,21 +115,23 @@ It gets the BatchCommit of a seek to the table's end, the look back, and the epo
 
 
 def open_epoch(
-    session: SparkSession,
+    session: SparkSession | None,
     contract: Contract,
     places: Places,
     broker: Callable[[], TopicState],
     seeking: Seeking | None = None,
     statement: Statement | None = None,
     floor: int = 1,
+    writer: TableWriter | None = None,
 ) -> Epoch:
     """Open the next epoch of a table, `floor` or greater, at the table's end or where `seeking` aims.
 
-    `statement` then adds rows to the target.
+    `statement` then adds rows to the target. `writer` makes the statements (default: Spark, through `session`).
 
     Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if other starts keep taking the epoch.
     """
-    opening = _Opening(session, contract, places, broker, seeking, statement, floor, Logs.of(places, session))
+    writer = writer or SparkWriter(_needed(session))
+    opening = _Opening(session, contract, places, broker, seeking, statement, floor, Logs.of(places, session), writer)
     for _ in range(ROUNDS_MAX):
         if (opened := opening.once()) is not None:
             return opened
@@ -140,9 +143,14 @@ def open_epoch(
     )
 
 
+def _needed(session: SparkSession | None) -> SparkSession:
+    assert session is not None, "Spark's writer needs a session"
+    return session
+
+
 def refuse_start(session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState]) -> StartState:
     """The start state of a table, if a start would be accepted. Writes nothing. Raises the refusals of `open_epoch`."""
-    opening = _Opening(session, contract, places, broker, None, None, 1, Logs.of(places, session))
+    opening = _Opening(session, contract, places, broker, None, None, 1, Logs.of(places, session), SparkWriter(session))
     state = opening.read_state()
     opening.refuse(state)
     return state
@@ -152,7 +160,7 @@ def refuse_start(session: SparkSession, contract: Contract, places: Places, brok
 class _Opening:
     """The inputs that the steps of an opening share."""
 
-    session: SparkSession
+    session: SparkSession | None
     contract: Contract
     places: Places
     broker: Callable[[], TopicState]
@@ -160,6 +168,7 @@ class _Opening:
     statement: Statement | None
     floor: int
     logs: Logs
+    statements: TableWriter
 
     def once(self) -> Epoch | None:
         """Open the epoch; None if another writer has taken it or a later one."""
@@ -167,7 +176,7 @@ class _Opening:
         state = self.read_state()
         self.refuse(state)
         if None in (state.target.snapshot, state.quarantine.snapshot, state.ledger_snapshot):
-            commits.create_tables(self.session, self.contract, self.places)
+            self.statements.create_tables(self.contract, self.places)
             state = self.read_state()
         crash_points.at("start_tables", 0)
 
@@ -176,7 +185,7 @@ class _Opening:
         epoch, topic = max(state.next_epoch, self.floor), state.broker.topic
         writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
         for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
-            if commits.fence(self.session, log, writer.batch_commit("epoch", FENCE, _snapshots(state))) is None:
+            if self.statements.fence(log, writer.batch_commit("epoch", FENCE, _snapshots(state))) is None:
                 return None
             crash_points.at(point, 0)
 
@@ -191,21 +200,23 @@ class _Opening:
         # 5. Finish what a crash interrupted: set records that became rows to `replayed`, and roll back an uncommitted batch.
         find_unfinished = partial(unfinished, places=self.places, log=self.logs.target, newest=state.target.newest)
         if (batch_commit := asked(self.places.lake, self.session, find_unfinished)) is not None:
+            if self.session is None:
+                raise unfit(self.places.name, "has quarantined records that a re-read has turned into rows")
             replay(self.session, self.places, batch_commit)
         healed = list(_lost_checkpoints(state, writer))
         if (undone := roll_back(state, writer.epoch)) is not None:
-            commit = commits.delete(
-                self.session, self.logs.quarantine, writer.batch_commit("rollback", SEEK, look_back.again()), undone.condition
+            commit = self.statements.delete(
+                self.logs.quarantine, writer.batch_commit("rollback", SEEK, look_back.again()), undone.condition
             )
             number = commit.deleted_rows if commit is not None else 0
             healed += [f"{number} quarantined records of an uncommitted batch were rolled back; they are read again"] if number else []
             crash_points.at("start_rolled_back", 0)
 
         # 6. Commit the offsets of a first start or a seek.
-        ledger = Ledger.of(self.session, self.places, self.logs, state.ledger)
+        ledger = Ledger.of(self.session, self.places, self.logs, state.ledger, self.statements)
         if beginning.why:
             seek = beginning.batch_commit(writer.batch_commit("seek", SEEK, look_back.again()))
-            ledger.saw(commits.commit_seek(self.session, self.logs.target, seek), seek)
+            ledger.saw(self.statements.commit_seek(self.logs.target, seek), seek)
             crash_points.at("start_sought", 0)
         look_back.again()
         reached, epochs = _read_before(state, ledger, writer)

@@ -80,6 +80,7 @@ class Application:
     max_records: int | None = None
     checks: Checks | None = None
     upkeep: Upkeep | None = None
+    direct: bool = False
     interrupted: int | None = None
     _offsets: int = 0
     _reports: list[BatchReport] = field(default_factory=list)
@@ -142,7 +143,7 @@ class Application:
                 if number == 0 and self.trigger.once and self.checks is None:
                     continue
                 self._offsets += MANY if number is None else number
-                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep))
+                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep, direct=self.direct))
             except IngestError as error:
                 _end_table(display, results[contract.name], error)
         return queries

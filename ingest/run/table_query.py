@@ -16,9 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.batch.batch import BatchReport, Table, process
+from ingest.batch.direct import process_direct, refuse_unfit
 from ingest.contract.definition import Contract
 from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
+from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.query_failure import stopped
 from ingest.kafka.topic import Ends, Topic, describe, still_the_same, topic_state
@@ -90,10 +92,13 @@ class TableQuery:
         topic: Topic,
         on_batch: Callable[[BatchReport], None],
         upkeep: Upkeep | None = None,
+        *,
+        direct: bool = False,
     ) -> None:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
+        self._direct = DirectWriter() if direct else None
         self._lock: table_lock.HeldLock | None = None
         self._kafka = kafka
         self._topic = topic
@@ -116,7 +121,10 @@ class TableQuery:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
         self._lock = table_lock.hold_table(session, self.places)
         try:
-            check_rules(session, self.contract)
+            if self._direct is not None:
+                refuse_unfit(self.contract)
+            else:
+                check_rules(session, self.contract)
             if self._local:
                 crash_points.arm(Path(self.places.lake), jvm_pid(session))  # once: a fault must not be injected again in the next epoch
             self._open(session, trigger, max_records)
@@ -128,7 +136,9 @@ class TableQuery:
         self._session = session
         self._refuse_lost()
         with self._turn:
-            epoch = open_epoch(session, self.contract, self.places, self._state)
+            # The direct writer opens the epoch without Spark: there Delta's classes would be loaded for it alone.
+            reads = None if self._direct is not None else session
+            epoch = open_epoch(reads, self.contract, self.places, self._state, writer=self._direct)
         self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
         if self._local:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
@@ -197,7 +207,10 @@ class TableQuery:
                 if self._stop.is_set():
                     raise StopRequested
                 assert self._table is not None
-                report = process(records, number, self._table)
+                if self._direct is not None:
+                    report = process_direct(records, number, self._table, self._direct)
+                else:
+                    report = process(records, number, self._table)
                 self._on_batch(report)
                 if self._needs_upkeep():
                     self._tend()

@@ -56,6 +56,7 @@ class Lane:
         self.folder = folder
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), contract.pipeline, contract.table)
         self.query: TableQuery | None = None
+        self.direct = False  # who writes
 
     def send(self, *records: Record | str) -> None:
         """Send without a transaction, so that offsets have no gaps."""
@@ -88,7 +89,7 @@ class Lane:
         reports: list[BatchReport] = []
         kafka = KafkaOptions(self.bootstrap_servers)
         topic = describe(kafka, self.contract.source.topic)
-        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append)
+        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append, direct=self.direct)
         query.start(self.session, Trigger(once=True), max_records)
         while not query.poll() or query.reopen() is not None:
             time.sleep(0.02)

@@ -16,6 +16,7 @@ from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import At, DataFusion, Unreadable
+from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_reader import LedgerState, read_ledger, unledgered
 from ingest.ledger.ledger_row import LedgerRow
@@ -153,7 +154,7 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BatchCommit, Sequence[
 
 def appended(scene: Scene, state: LedgerState) -> Ledger:
     session: Any = None
-    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), state)
+    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), state, SparkWriter(session))
     ledger.append()
     return ledger
 
@@ -218,7 +219,7 @@ def test_rows_that_the_ledger_loses_during_a_run_are_appended_again(
     copy = Path(scene.places.root) / "copy"
     shutil.copytree(scene.places.ledger, copy)
     scene.keep()
-    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), known(scene))
+    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), known(scene), SparkWriter(session))
     ledger.pending = unledgered(scene.log(), "shop.orders", LedgerState())[-1:]
     if how == "restored":
         DeltaTable(scene.places.ledger).restore(0)
@@ -262,6 +263,6 @@ def test_a_ledger_that_deltalake_cannot_read_is_read_through_spark(
     given: Any = session
     assert read_ledger(given, scene.log("ledger")) == before
     scene.seek(30)
-    Ledger.of(given, scene.places, Logs.of(scene.places), before).append()
+    Ledger.of(given, scene.places, Logs.of(scene.places), before, SparkWriter(given)).append()
     ((_, rows),) = merged
     assert {(row.epoch, row.batch): row.stood for row in rows if row.stood is not None} == {(1, 5): 10, (3, 2): 10}

@@ -20,6 +20,7 @@ from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.reachable import deletes
+from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_reader import LedgerState
@@ -203,7 +204,8 @@ def test_without_a_committed_batch_a_roll_back_removes_everything() -> None:
 
 def opening_of(scene: Scene, seeking: Seeking | None = None) -> Any:
     session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
-    return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, None, 1, Logs.of(scene.places))  # type: ignore[arg-type]
+    statements, logs = SparkWriter(session), Logs.of(scene.places)  # type: ignore[arg-type]
+    return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, None, 1, logs, statements)  # type: ignore[arg-type]
 
 
 def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:

@@ -1,0 +1,56 @@
+"""Write a data file of a Delta table with pyarrow, and describe it as the add action of a commit.
+
+A file is not part of the table before a commit names it. Workers get this module by value, as they get statistics.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingest.delta.statistics import statistics
+
+COMPRESSION = "zstd"
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file in the table's folder that no commit names yet. `path` is relative to the table, `stats` the statistics as JSON."""
+
+    path: str
+    size: int
+    rows: int
+    stats: str
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+
+    def addition(self, *, data_change: bool = True) -> dict[str, Any]:
+        """The action that adds the file to the table."""
+        about = {"path": self.path, "partitionValues": dict(self.partition_values), "size": self.size}
+        about |= {"modificationTime": round(time.time() * 1000), "dataChange": data_change, "stats": self.stats}
+        return {"add": about}
+
+
+def write_file(folder: str, rows: pa.Table, statistics_of: Sequence[str]) -> StagedFile:
+    """Write the rows into a new file of the table in `folder`, a local path."""
+    name = f"part-{uuid.uuid4()}.zstd.parquet"
+    path = os.path.join(folder, name)
+    # Without Arrow's own schema in the file: readers take the types from Parquet and from the table.
+    pq.write_table(rows, path, compression=COMPRESSION, store_schema=False, coerce_timestamps="us")
+    return StagedFile(name, os.path.getsize(path), rows.num_rows, statistics(rows, statistics_of))
+
+
+def sync(folder: str, names: Sequence[str]) -> None:
+    """Bring files and their folder onto the disk, before a commit names them."""
+    for path in (*(os.path.join(folder, name) for name in names), folder):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

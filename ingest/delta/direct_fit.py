@@ -1,0 +1,83 @@
+"""Which Delta tables the direct writer can write: those of which it knows every active feature. Spark writes all others.
+
+A feature that is only supported by the protocol changes nothing; what counts is whether the table uses it (Delta's PROTOCOL.md, Table
+Features). A name that is not on these lists may mean anything, so it makes the table unfit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ingest.delta.table_state import TableState
+from ingest.runtime.canonical_json import read_json
+from ingest.runtime.errors import InvalidInput
+
+# Features whose use shows in properties or in column metadata, which are looked at below, and those that need nothing of this writer.
+KNOWN = frozenset(
+    {
+        *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping", "allowColumnDefaults"),
+        *("changeDataFeed", "deletionVectors", "rowTracking", "inCommitTimestamp", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+    }
+)
+# Properties that switch a feature on, and the values that leave it off.
+SWITCHES: Mapping[str, tuple[str, ...]] = {
+    "delta.columnMapping.mode": ("none",),
+    "delta.enableDeletionVectors": ("false",),
+    "delta.enableRowTracking": ("false",),
+    "delta.enableInCommitTimestamps": ("false",),
+    "delta.enableTypeWidening": ("false",),
+    "delta.enableIcebergCompatV1": ("false",),
+    "delta.enableIcebergCompatV2": ("false",),
+    "delta.enableIcebergCompatV3": ("false",),
+}
+# Column metadata that says nothing about values; any other entry may be a rule for writers.
+PLAIN_METADATA = frozenset({"comment"})
+
+
+def unfit_because(state: TableState) -> str | None:
+    """Why the direct writer cannot write this table, as the end of a sentence; None if it can."""
+    return next(_reasons(state), None)
+
+
+def _reasons(state: TableState) -> Iterator[str]:
+    if unknown := sorted(state.features - KNOWN):
+        yield f"has the Delta feature {unknown[0]}"
+    for name, value in sorted(state.properties.items()):
+        if name in SWITCHES and value.lower() not in SWITCHES[name]:
+            yield f"has the property {name} = {value}"
+        if name.startswith("delta.constraints."):
+            yield f"has the constraint {name.removeprefix('delta.constraints.')}"
+    if state.partition_by:
+        yield f"is partitioned by {', '.join(state.partition_by)}"
+    if state.cluster_by:
+        yield f"is clustered by {', '.join(state.cluster_by)}"
+    for field in read_json(state.schema or '{"fields": []}')["fields"]:
+        yield from _in_field(field, field["name"])
+
+
+def _in_field(field: Mapping[str, Any], name: str) -> Iterator[str]:
+    if others := sorted(set(field.get("metadata") or {}) - PLAIN_METADATA):
+        yield f"has the rule {others[0]} on the column {name}"
+    yield from _in_type(field["type"], name)
+
+
+def _in_type(kind: Any, name: str) -> Iterator[str]:
+    if kind == "variant":
+        yield f"has the type VARIANT in the column {name}"
+    if isinstance(kind, dict):
+        for field in kind.get("fields", ()):
+            yield from _in_field(field, f"{name}.{field['name']}")
+        for part in ("elementType", "keyType", "valueType"):
+            if part in kind:
+                yield from _in_type(kind[part], name)
+
+
+def unfit(name: str, because: str) -> InvalidInput:
+    """The refusal of a table that needs the writer through Spark. `because` ends the sentence `it …`."""
+    return InvalidInput(
+        "DIRECT_UNFIT",
+        f"the direct writer cannot write {name}: it {because}.",
+        expected="a table that the direct writer can write (docs/reference/settings.md, writers).",
+        remedy="set INGEST_WRITER=spark for this table.",
+    )

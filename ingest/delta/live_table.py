@@ -1,0 +1,192 @@
+"""A Delta table as the direct writer last saw it: its metadata, transaction ids and live files, brought forward commit by commit.
+
+It is loaded once a start, through the log's checkpoint. Each look then reads our own last commit again and requires the same bytes: a table
+that was dropped and made again with as many versions, restored, or replaced by a copy shows there. Then it reads the next versions until
+one is absent. The transaction id comes from these commits, never from a checksum file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ingest.delta import log_errors
+from ingest.delta.batch_commit import Snapshot
+from ingest.delta.commit import Commit, parse_commit
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.direct_fit import unfit
+from ingest.delta.reachable import reverts
+from ingest.delta.table_state import TableState
+from ingest.runtime.canonical_json import read_json
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.files import Files, local_path
+
+# A path in the log is a URI: these characters need no escape there (RFC 2396).
+SAFE = "/=+:@,;!~*'()&$-_."
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A live file. `path` is relative to the table, or absolute. `least` and `greatest` hold bounds by column as Python values.
+
+    `add` is the action that added it. A column without a bound may hold any value.
+    """
+
+    path: str
+    size: int
+    rows: int | None
+    partition_values: Mapping[str, str | None]
+    least: Mapping[str, Any] = field(default_factory=dict)
+    greatest: Mapping[str, Any] = field(default_factory=dict)
+
+    def removal(self, at_ms: int) -> dict[str, Any]:
+        """The action that removes the file from the table."""
+        about = {"path": quote(self.path, safe=SAFE), "deletionTimestamp": at_ms, "dataChange": True, "extendedFileMetadata": True}
+        return {"remove": {**about, "partitionValues": dict(self.partition_values), "size": self.size}}
+
+    def may_hold(self, column: str, value: Any) -> bool:
+        """Whether the file can contain this value: its statistics do not exclude it."""
+        low, high = self.least.get(column), self.greatest.get(column)
+        return not ((low is not None and value < low) or (high is not None and value > high))
+
+
+class LiveTable:
+    """The table at `path`. `state` is None while there is no table."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.path = path
+        self.log = DeltaLog(files, path)
+        self.state: TableState | None = None
+        self.live: dict[str, DataFile] = {}
+        self._files = files
+        self._own: tuple[int, bytes] | None = None  # our last commit, or the newest one at the load
+        self._kinds: dict[str, str] = {}
+
+    @property
+    def version(self) -> int:
+        """The newest version that was looked at; -1 without a table."""
+        return self.state.version if self.state is not None else -1
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Id, version and stamp of the newest version that was looked at."""
+        assert self.state is not None, "the table exists"
+        return self.state.snapshot
+
+    def load(self) -> TableState | None:
+        """Read the whole table anew. Raises what `DeltaLog.state` raises."""
+        self.state = self.log.state()
+        self.live = {}
+        if self.state is not None:
+            self._kinds = _kinds(self.state.schema)
+            self.live = _loaded(self.path, self.state.version)
+            self._own = self.state.version, self._files.read(self.path_of(self.state.version)) or b""
+        return self.state
+
+    def path_of(self, version: int) -> str:
+        """The file of a commit."""
+        return f"{self.path}/_delta_log/{version:020}.json"
+
+    def look(self) -> list[Commit]:
+        """Bring the snapshot forward; returns the commits since the last look, ours included.
+
+        Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND if the table is not the one of the last look, or has lost its content since.
+        """
+        assert self.state is not None and self._own is not None, "the table was loaded"
+        version, data = self._own
+        if (self._files.read(self.path_of(version)) or b"") != data:
+            raise self._changed(f"its version {version} is missing or different: it was dropped, or a copy was put in its place")
+        found = []
+        while (written := self._files.read(self.path_of(self.version + 1))) is not None:
+            commit = self._applied(self.version + 1, written)
+            if reverts(commit):
+                raise self._changed(f"version {commit.version} is a {commit.operation}")
+            found.append(commit)
+        return found
+
+    def wrote(self, data: bytes) -> Commit:
+        """Take our own commit of the next version into the snapshot."""
+        commit = self._applied(self.version + 1, data)
+        self._own = commit.version, data
+        return commit
+
+    def _applied(self, version: int, data: bytes) -> Commit:
+        actions = [read_json(line) for line in data.splitlines() if line.strip()]
+        if not actions:  # engines take such a file for a commit, and go on behind it
+            raise log_errors.log_damaged(self.path, self.path_of(version))
+        commit = parse_commit(version, actions)
+        stamp = next((str(each["commitInfo"].get("txnId") or "") for each in actions if "commitInfo" in each), "")
+        self.state = replace((self.state or TableState(-1)).after(actions), version=version, stamp=stamp or self.log.stamp(version))
+        if any("metaData" in action for action in actions):
+            self._kinds = _kinds(self.state.schema)
+        for action in actions:
+            if "remove" in action:
+                self.live.pop(unquote(action["remove"]["path"]), None)
+        for action in actions:
+            if "add" in action:
+                if action["add"].get("deletionVector") is not None:  # the file's rows are not those of the table
+                    raise unfit(self.path, "has files with deletion vectors")
+                added = self._file(action["add"])
+                self.live[added.path] = added
+        return commit
+
+    def _file(self, add: Mapping[str, Any]) -> DataFile:
+        stats = read_json(add.get("stats") or "{}", parse_float=Decimal)
+        least, greatest = (self._values(stats.get(key) or {}) for key in ("minValues", "maxValues"))
+        return DataFile(unquote(add["path"]), int(add["size"]), stats.get("numRecords"), add.get("partitionValues") or {}, least, greatest)
+
+    def _values(self, bounds: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: _value(self._kinds.get(name, ""), value) for name, value in bounds.items() if not isinstance(value, dict)}
+
+    def _changed(self, found: str) -> RunStopped:
+        return RunStopped(
+            "QUARANTINE_REWOUND" if self.path.endswith("quarantine") else "TABLE_REWOUND",
+            f"{self.path} was changed during the run: {found}.",
+            expected="a table from which no other process removes committed batches.",
+            remedy="`ingest seek TABLE --to table` reads the missing records again. If you can, bring the table back to its newest state "
+            "first.",
+        )
+
+
+def _kinds(schema: str) -> dict[str, str]:
+    """The type of each column whose values can be compared."""
+    return {each["name"]: each["type"] for each in read_json(schema)["fields"] if isinstance(each["type"], str)}
+
+
+def _value(kind: str, value: Any) -> Any:
+    """A bound from JSON as a Python value of the column's type."""
+    if value is None or kind == "string":
+        return value
+    if kind == "date":
+        return date.fromisoformat(value)
+    if kind.startswith("timestamp"):
+        return datetime.fromisoformat(value)
+    if kind.startswith("decimal"):
+        return Decimal(value)
+    return float(value) if kind in ("float", "double") else value
+
+
+def _loaded(path: str, version: int) -> dict[str, DataFile]:
+    """The live files of a version, through deltalake, which reads the log's checkpoint."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    rows = pa.table(DeltaTable(str(local_path(path)), version=version).get_add_actions(flatten=False))
+    found: dict[str, DataFile] = {}
+    columns = {name: rows[name].to_pylist() for name in rows.column_names}
+    nothing: Sequence[Any] = [{}] * rows.num_rows
+    for at, name in enumerate(columns["path"]):
+        least, greatest = ((columns.get(key, nothing)[at] or {}) for key in ("min", "max"))
+        found[unquote(name)] = DataFile(
+            unquote(name),
+            columns["size_bytes"][at],
+            columns["num_records"][at],
+            columns.get("partition", nothing)[at] or {},
+            {key: value for key, value in least.items() if value is not None and not isinstance(value, dict)},
+            {key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)},
+        )
+    return found

@@ -1,0 +1,84 @@
+"""The statements of a start, behind one protocol: by Spark, or by this process itself (docs/decisions/direct-commits.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog
+from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TableWriter(Protocol):
+    """Creates, fences and mends the tables of one contract. `session` is None for a writer that needs no Spark."""
+
+    @property
+    def session(self) -> SparkSession | None: ...
+
+    def create_tables(self, contract: Contract, places: Places) -> None:
+        """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
+        ...
+
+    def fence(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
+        """Commit no rows under a transaction id: every statement with an older one fails from then on.
+
+        None if another writer has this epoch or a later one. The caller then reads the tables again and takes a higher epoch.
+        """
+        ...
+
+    def commit_seek(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
+        """Commit the offsets at which an epoch starts, without adding rows. Raises RunStopped FENCED."""
+        ...
+
+    def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
+        """Delete the rows that meet a condition, under a transaction id; None if no row does. Raises RunStopped FENCED."""
+        ...
+
+    def merge_ledger(
+        self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
+    ) -> None:
+        """Insert the rows whose key the ledger lacks, and set `stood` of existing rows where `rows` has a value.
+
+        Inside a batch, Spark's writer uses the batch's own `session`.
+        """
+        ...
+
+
+class SparkWriter:
+    """Lets Delta in Spark write."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+
+    def create_tables(self, contract: Contract, places: Places) -> None:
+        from ingest.delta import writer
+
+        writer.create_tables(self.session, contract, places)
+
+    def fence(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
+        from ingest.delta import writer
+
+        return writer.fence(self.session, log, batch_commit)
+
+    def commit_seek(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
+        from ingest.delta import writer
+
+        return writer.commit_seek(self.session, log, batch_commit)
+
+    def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
+        from ingest.delta import writer
+
+        return writer.delete(self.session, log, batch_commit, condition)
+
+    def merge_ledger(
+        self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
+    ) -> None:
+        from ingest.delta import writer
+
+        writer.merge_ledger(session or self.session, places.ledger, batch_commit, rows)

@@ -1,0 +1,190 @@
+"""The direct writer on a real topic: the promises of a batch, and tables that Spark and deltalake read alike."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from ingest.batch.staging import SMALL_ROWS
+from ingest.runtime.errors import InvalidInput, RunStopped
+from tests.integration.lane import Lane, Record, order
+
+pytestmark = pytest.mark.integration
+
+MakeLane = Callable[..., Lane]
+NESTED = {"n": "DECIMAL(10,2)", "at": "TIMESTAMP", "day": "DATE", "b": "BINARY", "f": "DOUBLE"}
+NESTED |= {"items": "ARRAY<STRUCT<sku: STRING, m: MAP<STRING, INT>>>", "r": "FLOAT", "ok": "BOOLEAN", "t": "TINYINT"}
+NESTED |= {"local": "TIMESTAMP_NTZ"}
+
+
+def direct(lane: MakeLane, *arguments: Any, **more: Any) -> Lane:
+    one = lane(*arguments, **more)
+    one.direct = True
+    return one
+
+
+def test_every_batch_is_one_target_commit_with_transaction_id_and_ranges_even_without_rows(lane: MakeLane) -> None:
+    """I1, I4, I7: batches with rows, only duplicates, only quarantine or only an aborted transaction each have one commit and balance."""
+    one = direct(lane, {"n": "INT"})
+    one.send(order("a"), order("b"), order("a"))
+    one.run()
+    one.send(order("b"), order("a"), "no JSON", Record(None, key=b"k", headers=[("h", b"\xff")]))
+    one.run(max_records=2)
+    one.transaction(order("never"), commit=False)
+    one.run()
+    one.transaction(order("c"), "{")
+    one.run()
+    commits = one.batches()
+    assert [str(batch_commit.id) for _, batch_commit in commits] == ["1/2", "2/2", "2/3", "3/2", "4/2"]
+    assert all(commit.transactions == {"oncelake/t/events": batch_commit.id.txn_version} for commit, batch_commit in commits)
+    assert [(r.start, r.end) for _, batch_commit in commits for r in batch_commit.ranges] == [(0, 3), (3, 5), (5, 7), (7, 9), (9, 12)]
+    assert one.ids() == ["a", "b", "c"]
+    columns = ("records_read", "inserted", "duplicate", "quarantined", "gap")
+    assert [tuple(row[c] for c in columns) for row in one.ledger() if row["kind"] == "batch"] == [
+        (3, 2, 1, 0, 0),
+        (2, 0, 2, 0, 0),
+        (2, 0, 0, 2, 0),
+        (0, 0, 0, 0, 2),
+        (2, 1, 0, 1, 1),
+    ]
+    (tombstone,) = one.quarantine().where("reason_code = 'tombstone'").collect()
+    assert (tombstone["key"], [tuple(each) for each in tombstone["headers"]]) == (b"k", [("h", b"\xff")])
+    target_at = {batch_commit.id: commit.committed_at for commit, batch_commit in commits}
+    assert all(commit.committed_at < target_at[each.id] for commit, each in one.batches("quarantine"))
+    one.balanced()
+    history = one.session.sql(f"DESCRIBE HISTORY delta.`{one.places.target}`").select("operation").collect()
+    assert {row["operation"] for row in history} == {"CREATE TABLE", "WRITE", "MERGE"}
+
+
+def test_values_of_every_type_are_read_alike_by_spark_and_deltalake(lane: MakeLane) -> None:
+    one = direct(lane, NESTED)
+    one.send(
+        order("a", n="1.50", at="2026-01-02T03:04:05.000006Z", day="1500-03-01", b="AP8=", f=-0.5, items=[{"sku": "x", "m": {"k": 1}}])
+    )
+    one.send(order("b"))
+    one.run()
+    by_spark = one.target().orderBy("id").toArrow()
+    by_deltalake = DeltaTable(one.places.target).to_pyarrow_table().sort_by("id")
+    assert by_spark.select(by_deltalake.column_names).to_pylist() == by_deltalake.to_pylist()
+    row = by_deltalake.to_pylist()[0]
+    assert (str(row["n"]), row["b"], row["items"][0]["m"]) == ("1.50", b"\x00\xff", [("k", 1)])
+    assert [row["id"] for row in one.target().where("at > timestamp'2026-01-01' AND _offset >= 0").collect()] == ["a"]
+
+
+def test_copies_with_another_payload_go_to_quarantine_with_their_bytes(lane: MakeLane) -> None:
+    """I3: the least position wins inside a batch."""
+    one = direct(lane, {"n": "INT"}, partitions=2)
+    one.send(Record(order("a", n=1), 1), Record(order("a", n=2), 0, b"key"), Record(order("a", n=2), 1))
+    one.run()
+    assert [(row["n"], row["_partition"]) for row in one.target().collect()] == [(2, 0)]
+    (odd,) = one.quarantine().collect()
+    assert (odd["reason_code"], odd["partition"], odd["offset"]) == ("conflicting_duplicate", 1, 0)
+    assert json.loads(odd["value"]) == {"id": "a", "n": 1} and "partition 0 offset 0" in odd["reason_detail"]
+    one.balanced()
+
+
+def test_large_tasks_write_files_of_their_own_and_one_that_loses_rows_is_written_again(lane: MakeLane) -> None:
+    one = direct(lane, {"n": "INT"}, partitions=2)
+    one.send(order(7))  # not text: to quarantine
+    many = SMALL_ROWS + 10
+    _send_many(one, [order(f"{n:06}", n=n) for n in range(many)], 0)
+    _send_many(one, [order(f"{n:06}", n=n) for n in range(many - 5, 2 * many)], 1)
+    (report,) = one.run()
+    assert (report.inserted, report.duplicate, report.quarantined) == (2 * many, 5, 1)
+    files = one.batches()[-1][0].added
+    assert len(files) == 2 and sum(each.records or 0 for each in files) == 2 * many
+    there = {path.name for path in Path(one.places.target).glob("*.parquet")}
+    assert there == {each.path for each in files}, "a staged file that was written again is removed"
+    assert all(pq.read_metadata(Path(one.places.target) / each.path).num_rows == each.records for each in files)
+    one.balanced()
+
+
+def test_another_engines_rows_count_also_those_that_come_between_look_and_commit(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exclusive put fails, and the ids are compared again with the newer snapshot: no id twice."""
+    from ingest.batch.staged import Staged
+
+    one = direct(lane, {"n": "INT"})
+    one.send(order("a"))
+    one.run()
+    insert, new_files, done = one.target().where("id = 'a'"), Staged.new_files, threading.Event()
+
+    def meanwhile(self: Staged, target: Any) -> Any:
+        found = new_files(self, target)
+        if not done.is_set():
+            insert.selectExpr("'b' AS id", "* EXCEPT (id)").write.format("delta").mode("append").save(one.places.target)
+            done.set()
+        return found
+
+    monkeypatch.setattr(Staged, "new_files", meanwhile)
+    one.send(order("b"), order("c"))
+    (report,) = one.run()
+    assert (report.inserted, report.duplicate) == (1, 1) and one.ids() == ["a", "b", "c"]
+
+
+def test_writers_may_take_turns_on_a_table(lane: MakeLane) -> None:
+    one = lane({"n": "INT"})
+    for number, who in enumerate((False, True, False, True)):
+        one.direct = who
+        one.send(order(f"r{number}"), order("r0"), "{")
+        one.run()
+        one.forget_tables()
+    assert one.ids() == ["r0", "r1", "r2", "r3"]
+    one.balanced()
+
+
+def test_a_fenced_run_stops_at_its_next_commit(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I8, without any lock between the two: the commit itself fences."""
+    from ingest.batch.staged import Staged
+    from ingest.delta.batch_commit import FENCE, BatchCommit, BatchId, Snapshot, Snapshots
+    from ingest.delta.direct_writer import DirectWriter
+
+    one = direct(lane, {"n": "INT"})
+    one.send(order("a"))
+    one.run()
+    new_files = Staged.new_files
+
+    def overtaken(self: Staged, target: Any) -> Any:
+        nowhere = Snapshots(Snapshot("", 0, ""), Snapshot("", 0, ""))
+        later = BatchCommit("epoch", one.places.pipeline, one.places.table, BatchId(9, FENCE), "another", nowhere)
+        DirectWriter().fence(one.log(), later)
+        return new_files(self, target)
+
+    monkeypatch.setattr(Staged, "new_files", overtaken)
+    one.send(order("b"))
+    error = one.stopped()
+    assert isinstance(error, RunStopped) and error.code == "FENCED" and one.ids() == ["a"]
+
+
+def test_a_broken_rule_sends_a_record_to_quarantine_with_its_bytes(lane: MakeLane) -> None:
+    one = direct(lane, {"n": "INT"}, rules=[{"name": "small", "check": "n < 5"}, {"name": "known", "check": "n >= 0 AND _offset < 9"}])
+    one.send(order("a", n=1), order("b", n=7), order("c"), order("d", n=-1))
+    one.run()
+    found = one.quarantine().orderBy("offset").collect()
+    assert one.ids() == ["a"] and [row["reason_detail"] for row in found] == ["small", "small", "known"]
+    assert {row["reason_code"] for row in found} == {"broken_rule"} and json.loads(found[0]["value"]) == {"id": "b", "n": 7}
+    assert [row["event_id"] for row in found] == ["b", "c", "d"]
+    one.balanced()
+
+
+def test_a_contract_that_it_does_not_know_yet_is_refused_before_anything_is_written(lane: MakeLane) -> None:
+    one = direct(lane, {"n": "INT"}, rules=[{"name": "small", "check": "n < hash(id)"}])
+    one.send(order("a"))
+    error = one.stopped()
+    assert isinstance(error, InvalidInput) and error.code == "DIRECT_UNFIT" and not Path(one.places.target).exists()
+
+
+def _send_many(one: Lane, values: list[str], partition: int) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=one.bootstrap_servers, linger_ms=50)
+    for value in values:
+        producer.send(one.contract.source.topic, value.encode(), partition=partition)
+    producer.flush()
+    producer.close()

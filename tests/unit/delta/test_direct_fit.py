@@ -1,0 +1,49 @@
+"""Which tables the direct writer may write. What nobody has heard of makes a table unfit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ingest.delta.direct_fit import unfit_because
+from ingest.delta.table_state import TableState
+
+pytestmark = pytest.mark.unit
+
+
+def schema(kind: Any = "string", **metadata: Any) -> str:
+    return json.dumps({"type": "struct", "fields": [{"name": "c", "type": kind, "nullable": True, "metadata": metadata}]})
+
+
+PLAIN = TableState(3, "id", schema(comment="a column"), {"delta.isolationLevel": "Serializable", "delta.enableDeletionVectors": "false"})
+VARIANT = {"type": "array", "elementType": "variant", "containsNull": True}
+
+
+def test_a_table_as_a_start_creates_it_is_fit() -> None:
+    supported = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz", "columnMapping", "changeDataFeed"})
+    assert unfit_because(PLAIN) is None and unfit_because(replace(PLAIN, features=supported)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        ({"features": frozenset({"invariants", "somethingNew"})}, "somethingNew"),
+        ({"properties": {"delta.enableDeletionVectors": "true"}}, "enableDeletionVectors"),
+        ({"properties": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
+        ({"properties": {"delta.enableRowTracking": "TRUE"}}, "enableRowTracking"),
+        ({"properties": {"delta.constraints.positive": "n > 0"}}, "constraint positive"),
+        ({"partition_by": ("c",)}, "partitioned by c"),
+        ({"cluster_by": ("c",)}, "clustered by c"),
+        ({"schema": schema(**{"delta.generationExpression": "1"})}, "generationExpression"),
+        ({"schema": schema(**{"CURRENT_DEFAULT": "1"})}, "CURRENT_DEFAULT"),
+        ({"schema": schema(**{"unheard of": 1})}, "unheard of"),
+        ({"schema": schema("variant")}, "VARIANT"),
+        ({"schema": schema(VARIANT)}, "VARIANT"),
+    ],
+)
+def test_a_feature_in_use_that_needs_another_writer_is_named(change: dict[str, Any], because: str) -> None:
+    found = unfit_because(replace(PLAIN, **change))
+    assert found is not None and because in found
