@@ -16,32 +16,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Spark's classes for queries, as its parser makes them; then SHOW, DESCRIBE and EXPLAIN. Class names, without their packages.
-QUERIES = frozenset(
-    (
-        *("Aggregate", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin", "LimitAll"),
-        *("LocalLimit", "LocalRelation", "Offset", "OneRowRelation", "Pivot", "Project", "RepartitionByExpression", "Sample", "Sort"),
-        *("SubqueryAlias", "Union", "Unpivot", "WithWindowDefinition", "RelationTimeTravel", "UnresolvedHaving", "UnresolvedHint"),
-        *("UnresolvedInlineTable", "UnresolvedQualify", "UnresolvedRelation", "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases"),
-        *("NearestByJoin", "UnresolvedTableValuedFunction", "UnresolvedWith"),
-        *("MultiAlias", "UnresolvedAlias", "UnresolvedAttribute", "UnresolvedFunction", "UnresolvedGenerator", "UnresolvedRegex"),
-        *(
-            "UnresolvedOrdinal",
-            "UnresolvedPipeAggregateOrdinal",
-            "UnresolvedStar",
-            "UnresolvedStarExceptOrReplace",
-            "UnresolvedExtractValue",
-        ),
-    )
-)
-DESCRIPTIONS = frozenset(
-    (
-        *("ShowTables", "ShowTablesExtended", "ShowViews", "ShowColumns", "ShowFunctions", "ShowTableProperties", "ShowCreateTable"),
-        *("ShowNamespaces", "ShowNamespacesCommand", "ShowCurrentNamespaceCommand", "ShowCatalogsCommand", "ShowCollationsCommand"),
-        *("DescribeRelation", "DescribeRelationJsonCommand", "DescribeColumn", "DescribeQueryCommand", "DescribeFunction"),
-        *("DescribeNamespace", "ExplainCommand", "CurrentNamespace$", "UnresolvedNamespace", "UnresolvedFunctionName"),
-        "UnresolvedTableOrView",
-    )
-)
+QUERIES = """
+    Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit LocalRelation NearestByJoin Offset
+    OneRowRelation Pivot Project RelationTimeTravel RepartitionByExpression Sample Sort SubqueryAlias Union Unpivot WithWindowDefinition
+    UnresolvedHaving UnresolvedHint UnresolvedInlineTable UnresolvedQualify UnresolvedRelation UnresolvedSubqueryColumnAliases
+    UnresolvedTVFAliases UnresolvedTableValuedFunction UnresolvedWith
+    MultiAlias UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction UnresolvedGenerator UnresolvedOrdinal
+    UnresolvedPipeAggregateOrdinal UnresolvedRegex UnresolvedStar UnresolvedStarExceptOrReplace
+"""
+DESCRIPTIONS = """
+    ShowCatalogsCommand ShowCollationsCommand ShowColumns ShowCreateTable ShowCurrentNamespaceCommand ShowFunctions ShowNamespaces
+    ShowNamespacesCommand ShowTableProperties ShowTables ShowTablesExtended ShowViews
+    DescribeColumn DescribeFunction DescribeNamespace DescribeQueryCommand DescribeRelation DescribeRelationJsonCommand ExplainCommand
+    CurrentNamespace$ UnresolvedFunctionName UnresolvedNamespace UnresolvedTableOrView
+"""
+READS = frozenset(f"{QUERIES} {DESCRIPTIONS}".split())
 # Arithmetic, comparisons, casts, windows, lambdas, subqueries: classes of this package compute values.
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 # Functions that make a table of their arguments. Others read tables by path or by name.
@@ -65,7 +54,7 @@ def refuse_all_but_reads(session: SparkSession, sql: str, catalog: Catalog, name
         if kind.startswith(EXPRESSIONS):
             continue
         kind = kind.rpartition(".")[2]
-        if kind not in QUERIES | DESCRIPTIONS:
+        if kind not in READS:
             raise not_a_query(f"Spark parses it as {kind.removesuffix('$')}, which may do more than read")
         match kind:
             case "UnresolvedRelation" if not node.options().isEmpty():

@@ -24,12 +24,14 @@ from ingest.runtime.errors import InvalidEnvironment
 pytestmark = pytest.mark.integration
 
 BIG = 10 * 1024 * 1024
+# Kafka splits folders at commas, and Java reads properties as Latin-1.
+UNUSUAL = 'it\'s "50 %e", ü ${env:HOME} \\ #'
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Broker]:
     """A broker for this test only, not started yet. It is killed at the end in any case."""
-    broker = Broker(tmp_path / "own")
+    broker = Broker(tmp_path / UNUSUAL)
     yield broker
     broker.kill()
 
@@ -109,10 +111,12 @@ def test_starting_a_running_broker_changes_nothing(own: Broker) -> None:
 
 
 def test_another_process_finds_and_stops_the_daemon_and_no_process_is_left(tmp_path: Path) -> None:
-    program = f"from ingest.lab.broker.embedded_broker import Broker; print(Broker({str(tmp_path)!r}, die_with_parent=False).start().pid)"
+    folder = tmp_path / UNUSUAL
+    program = f"from ingest.lab.broker.embedded_broker import Broker; print(Broker({str(folder)!r}, die_with_parent=False).start().pid)"
     pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=90, check=True).stdout)
-    attached = Broker(tmp_path)
+    attached = Broker(folder)
     assert attached.running
+    assert [each.name for each in tmp_path.iterdir()] == [UNUSUAL] and (folder / "server.log").stat().st_size > 0
     assert attached.pid == pid
     assert attached.stop()
     assert not attached.running

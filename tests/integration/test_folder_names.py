@@ -44,6 +44,8 @@ def project(broker: Broker, topic: Callable[..., str], tmp_path: Path, monkeypat
     for jar in plain:
         # No symbolic links: Spark would replace them by the names of their targets.
         shutil.copy(jar, cache / "jars")
+    if (archive := plain[0].parents[1] / "classes").exists():
+        (cache / "classes").symlink_to(archive)
     rules = contract({"n": "INT"}, topic=topic(2), suite="expectations/events.json")
     for file, text in {"tables/events.yml": rules.to_json(), "expectations/events.json": suite(rules.name)}.items():
         (folder / "project" / file).parent.mkdir()
@@ -59,20 +61,29 @@ def suite(name: str) -> str:
     return json.dumps({"name": name, "expectations": [COUNT]})
 
 
-def test_a_run_and_the_commands_without_spark_work_in_folders_with_unusual_names(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-c", "from ingest.cli.app import main; main()", "run", "--once"]
-    # Under LC_ALL=C, Java would not find a folder with an umlaut.
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, "LC_ALL": "C"}, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert {each.name for each in project.parent.iterdir()} == {MORE, "cache"}, "nothing is in a folder of another name"
+def typed(*words: str) -> str:
+    """Run `ingest` in a process of its own; returns what it prints. Under LC_ALL=C, Java would not find a folder with an umlaut."""
+    command = [sys.executable, "-c", "from ingest.cli.app import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, "LC_ALL": "C"}, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_spark_starts_in_folders_with_unusual_names_and_writes_to_no_others(project: Path) -> None:
+    assert typed("sql", "SELECT 1 AS n", "--spark", "--format", "csv").split() == ["n", "1"]
+    assert {each.name for each in project.parent.iterdir()} == {MORE, "cache"}
     assert {each.name for each in project.iterdir()} == {"project", "lake", CHECKPOINTS}
-    (log,) = (project / "lake/logs").glob("spark-run-*.log")
+    (log,) = (project / "lake/logs").glob("spark-sql-*.log")
     assert " INFO " in log.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_run_and_the_commands_without_spark_work_in_folders_with_unusual_names(project: Path) -> None:
+    typed("run", "--once")
+    assert {each.name for each in project.parent.iterdir()} == {MORE, "cache"}
     for words in (("verify",), ("status",)):
-        assert exit_code(*words) == 0, capfd.readouterr()
-    capfd.readouterr()
-    assert exit_code("sql", "SELECT count(*) AS n FROM t.events", "--format", "csv") == 0
-    assert capfd.readouterr().out.split() == ["n", "3"]
+        typed(*words)
+    assert typed("sql", "SELECT count(*) AS n FROM t.events", "--format", "csv").split() == ["n", "3"]
 
 
 @pytest.mark.slow
