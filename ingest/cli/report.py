@@ -17,7 +17,7 @@ from ingest.cli import options as o
 from ingest.cli.app import app, document, print_error
 from ingest.cli.status import refuse_remote
 from ingest.observe.report import HOURS_DEFAULT
-from ingest.runtime.output import err_line, out_line
+from ingest.runtime.output import data_stream, err_line, out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
@@ -53,7 +53,7 @@ def report(
     if file is not None:
         _write(file, page(found, lake, hours, lambda summary: _beside(file, summary)))
     if as_json:
-        out_line(_json(found))
+        data_stream().write(_json(found) + "\n")
     else:
         out_line(f"{file}: {len(contracts)} table{'' if len(contracts) == 1 else 's'}")
         for error in found.errors.values():

@@ -16,6 +16,7 @@ import msgspec
 
 from ingest.delta.batch_commit import Snapshot
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import by_path
 from ingest.runtime import numbered_files
 from ingest.runtime.canonical_json import canonical_json, read_json
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
@@ -172,9 +173,8 @@ def unreadable(files: Files, places: Places, audited: AuditedVersion) -> str | N
 
 def view_statement(places: Places, audited: AuditedVersion) -> str:
     """The statement that makes the audited version a view in Spark or on Databricks."""
-    path = places.target.replace("`", "``")
     name = f"`{places.pipeline}`.`{places.table}__audited`"
-    return f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM delta.`{path}` VERSION AS OF {audited.version}"
+    return f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {by_path(places.target)} VERSION AS OF {audited.version}"
 
 
 def _append(
@@ -195,8 +195,9 @@ def _append(
 
 def _parsed(places: Places, number: int, data: bytes) -> tuple[dict[str, Any], AuditState]:
     try:
-        change = msgspec.convert(read_json(data), _Change)
-        return msgspec.structs.asdict(change), AuditState(change.audited, change.held)
+        document = read_json(data)
+        change = msgspec.convert(document, _Change)
+        return document, AuditState(change.audited, change.held)
     except ValueError as error:
         raise InvalidEnvironment(
             "AUDITED_DAMAGED",

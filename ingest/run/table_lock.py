@@ -53,7 +53,9 @@ class HeldLock:
             self.channel.close()
 
     def refuse_lost(self) -> None:
-        """Raises RunStopped LOCK_LOST if the lock's file was deleted. Called before each statement of a run.
+        """Raises RunStopped LOCK_LOST if the lock's file was deleted.
+
+        Called before each statement of a batch, and before an epoch or a maintenance begins.
 
         The kernel's lock is on the file, not on its name: another driver could lock a new file of the same name.
         """

@@ -291,9 +291,10 @@ class TableQuery:
 
     def finish(self) -> IngestError | None:
         """Append the missing ledger rows, unless the lock is lost, and release it; returns the error that ended the query, if any."""
-        failure, lost = self._failure(), self._lost()
         self._ends.close()
-        self._ahead.shutdown(cancel_futures=True)  # before Spark stops: a call in progress would get no answer
+        # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find that it is lost.
+        self._ahead.shutdown(cancel_futures=True)
+        failure, lost = self._failure(), self._lost()
         try:
             if self._table is not None and lost is None:
                 self._table.epoch.ledger.append()

@@ -66,6 +66,8 @@ JVM_ENDS_WITHIN_S = 5.0
 # A continuous run's output is one file, of which log4j keeps the newest parts. Files of former commands go at the next start of Spark: the
 # message of an error may quote a value, so they must not stay for longer than Delta's own log.
 LOG_BYTES, LOG_PARTS = 20_000_000, 4
+# What `places.spark_log` names, with log4j's settings and older parts.
+_OURS = re.compile(r"spark-(\w+-\d\w*|doctor)\.log")
 LOG_FILES_KEPT, LOG_KEPT_S = 200, 30 * 86_400
 
 LOG4J = """\
@@ -76,6 +78,7 @@ appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {log}
 appender.file.filePattern = {pattern}.%i
+appender.file.filePermissions = rw-------
 appender.file.policies.type = Policies
 appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = {bytes}
@@ -189,7 +192,7 @@ def _remove_old_logs(folder: Path) -> None:
     A run writes to its file every few seconds, even if no records come.
     """
     files = []
-    for path in folder.glob("spark-*.log*"):
+    for path in (each for each in folder.glob("spark-*.log*") if _OURS.match(each.name)):  # Spark's own shells write beside them
         with suppress(OSError):  # another command may delete it too
             files.append((path.stat().st_mtime, path))
     for number, (written, path) in enumerate(sorted(files, reverse=True)):

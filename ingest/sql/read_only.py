@@ -15,11 +15,11 @@ OF_EXPLAIN = frozenset(
     ("ANALYZE", "VERBOSE", "EXTENDED", "FORMATTED", "CODEGEN", "COST", "LOGICAL", "FORMAT", "INDENT", "TREE", "GRAPHVIZ", "PGJSON")
 )
 
-# DataFusion's rules: a backslash is an ordinary character, and `$$` or `$word$` begins a string that ends with the same sign.
+# DataFusion's rules: a backslash is an ordinary character but in E'…', and `$$` or `$word$` begins a string that ends with the same sign.
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*)
       | (?P<comment>/\*)
-      | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+      | (?P<text>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
       | (?P<name>`(?:[^`]|``)*`)
       | (?P<word>\w+)
       | (?P<sign>.)""",

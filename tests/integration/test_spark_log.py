@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -33,7 +34,8 @@ def test_the_conditions_of_a_read_are_not_in_sparks_output(spark: SparkSession, 
     merge = DeltaTable.forPath(spark, table).alias("t").merge(people.alias("s"), f"t.mail = s.mail AND t.mail BETWEEN 'a' AND '{PERSON}'")
     merge.whenMatchedDelete(condition=f"t.mail = '{PERSON}'").whenNotMatchedInsertAll().execute()
     DeltaTable.forPath(spark, table).delete(f"mail > '{PERSON}'")
-    text = log_of(spark).read_text(encoding="utf-8", errors="replace")
+    log = log_of(spark)
+    text = "".join(part.read_text(encoding="utf-8", errors="replace") for part in (*log.parent.glob(f"{log.name}.[0-9]*"), log))
     assert "Committed delta" in text and PERSON not in text
 
 
@@ -47,5 +49,6 @@ def test_sparks_output_has_a_limit(spark: SparkSession) -> None:
     parts = sorted(log.parent.glob(f"{log.name}.*"))
     assert [part.name for part in parts] == [f"{log.name}.{number + 1}" for number in range(LOG_PARTS)]
     assert all(part.stat().st_size < 2 * LOG_BYTES for part in (log, *parts))
+    assert {stat.S_IMODE(part.stat().st_mode) for part in (log, *parts)} == {0o600}, "an error may quote a value"
     for part in parts:
         part.unlink()

@@ -27,7 +27,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import is_temporary
-from ingest.delivery.kafka import OutcomeUnknown, ProducerFenced, TransactionAborted
+from ingest.delivery.kafka import ExactlyOnce, OutcomeUnknown, ProducerFenced, TransactionAborted
 from ingest.delivery.outbox.leadership import Leadership
 from ingest.delivery.outbox.pauses import Pauses
 from ingest.delivery.outbox.unpublished import Unpublished, mark_failed, mark_published, purge_batch, unpublished
@@ -100,6 +100,7 @@ class Relay:
         if batch < 1 or batch_bytes < 1 or poll_ms < 1 or attempts < 1:
             found = f"{batch=}, {batch_bytes=}, {poll_ms=}, {attempts=}."
             raise InvalidInput("RELAY_OPTION", found, expected="at least 1 of each.", remedy="correct them.")
+        ExactlyOnce("checked", transaction_timeout_ms)  # raises TRANSACTION_TIMEOUT here, not when this relay first leads
         schema.check(engine)
         self._engine, self._kafka, self._topic, self._on_step = engine, kafka, topic, on_step
         self._batch, self._bytes, self._poll_s, self._attempts, self._keep = batch, batch_bytes, poll_ms / 1000, attempts, keep
@@ -196,6 +197,7 @@ class Relay:
             else:  # the brokers refuse whole batches: which row it is shows only if each is sent alone
                 self._alone = len(rows)
             return
+        self._sending = []  # published: what fails from here on was not slow
         futures = [each.get(timeout=0) for each in outcomes]
         with self._lead.connection.begin():
             mark_published(self._lead.connection, rows, [(future.topic, future.partition, future.offset) for future in futures])

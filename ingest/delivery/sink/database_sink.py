@@ -145,8 +145,8 @@ class Sink:
                 try:
                     records = self._member.gather(self._batch, 0.0, stop)
                     answered_at = time.monotonic()
-                    if not self._member.assignment and answered_at - began_at < _ANSWER_WITHIN_S:
-                        last_record_at = answered_at  # the group still waits for a member that was killed
+                    if self._member.waits or (not self._member.assignment and answered_at - began_at < _ANSWER_WITHIN_S):
+                        last_record_at = answered_at  # for a position, or the group still waits for a member that was killed
                     for place, of_place in _by_place(records).items():
                         self._partition(place, of_place)
                     if records:

@@ -125,7 +125,7 @@ class LineageServer:
                 outcome.append(self._transport.emit(event).status_code)
             except requests.HTTPError as error:
                 outcome.append(error.response.status_code if error.response is not None else 500)
-            except (requests.RequestException, RuntimeError) as error:
+            except Exception as error:  # also what is no client error: nobody would see it in this thread
                 outcome.append(error)
 
         thread = threading.Thread(target=post, name="lineage", daemon=True)  # a name server or a server that drips cannot be interrupted

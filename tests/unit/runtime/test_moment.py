@@ -24,7 +24,18 @@ def test_a_time_is_in_utc_unless_it_names_a_zone(text: str, moment: datetime) ->
     assert parse_moment(text) == moment and parse_moment(text).tzinfo is UTC
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-11-21T08:00+05:75", "2026-11-21T08:00-0560", "0001-01-01T00:00+18:00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "2026-11-21T08:00+05:75",
+        "2026-11-21T08:00-0560",
+        "2026-11-21t08:00+05:75",
+        "2026-11-21T08:00:00.5+05:30:75",
+        "0001-01-01T00:00+18:00",
+    ],
+)
 def test_what_is_no_time_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_moment(text)
