@@ -141,7 +141,9 @@ def _stage(records: DataFrame, table: Table, number: int, plan: Planned, target:
     contract, folder = table.contract, str(local_path(target.path))
     schema: pa.Schema = to_arrow_schema(T.StructType(target_fields(contract)), timezone="UTC")
     assert target.state is not None, "the start created the table"
-    with_statistics = tuple(name for name in target.state.properties["delta.dataSkippingStatsColumns"].split(",") if name in schema.names)
+    # Somebody may have unset it: then no column has statistics, and every file is opened.
+    listed = [name.strip() for name in target.state.properties.get("delta.dataSkippingStatsColumns", "").split(",")]
+    with_statistics = tuple(name for name in listed if name in schema.names)
     micros = round(plan.planned_at.timestamp() * 1_000_000)
     constants = (("_ingested_at", micros), ("_epoch", table.epoch.writer.epoch), ("_batch", number))
     rules = arrow_rules(contract)

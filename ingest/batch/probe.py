@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ingest.batch.dedup import bounds
+from ingest.delta.data_file import read_file
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import DataFile
 
@@ -20,7 +19,11 @@ def probe(ids: pa.Table, files: Sequence[DataFile], folder: str) -> np.ndarray:
     A file is opened unless its statistics exclude the ids. Raises FileNotFoundError for a file that has vanished.
     """
     ends = bounds(ids, ids.column_names)
-    return held(ids, _read(ids.schema, [each for each in files if _overlaps(each, ends)], folder, ends))
+    hits = np.zeros(ids.num_rows, bool)
+    for file in files:
+        if _overlaps(file, ends):
+            hits |= held(ids, read_file(folder, file.path, ids.schema))  # one file in memory at a time
+    return hits
 
 
 def _overlaps(file: DataFile, ends: Mapping[str, tuple[object, object]]) -> bool:
@@ -29,10 +32,3 @@ def _overlaps(file: DataFile, ends: Mapping[str, tuple[object, object]]) -> bool
         if (low is not None and greatest < low) or (high is not None and least > high):
             return False
     return True
-
-
-def _read(schema: pa.Schema, files: Sequence[DataFile], folder: str, ends: Mapping[str, tuple[object, object]]) -> Iterator[pa.Table]:
-    inside = [each for name, (least, greatest) in ends.items() for each in ((name, ">=", least), (name, "<=", greatest))]
-    for file in files:
-        found = pq.read_table(os.path.join(folder, file.path), columns=schema.names, filters=inside or None, partitioning=None)
-        yield found.cast(schema)

@@ -27,12 +27,15 @@ def quarantine_rows(staged: Staged, conflicts: Conflicts, records: DataFrame, sa
     """The quarantine's rows of a batch. `same` has the columns that are equal in all of them."""
     rows = [*_no_events(staged), *_conflicting(conflicts, records)]
     schema = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")
-    return pa.Table.from_pylist([{**row, **same} for row in rows], schema)
+    # Kafka's times as numbers: a producer may write any year, which Python's own times cannot express.
+    at = schema.get_field_index("kafka_timestamp")
+    numbers = schema.set(at, pa.field("kafka_timestamp", pa.int64()))
+    return pa.Table.from_pylist([{**row, **same} for row in rows], numbers).cast(schema)
 
 
 def _no_events(staged: Staged) -> Iterator[dict[str, Any]]:
     ids = event_id_columns(staged.contract)
-    for row in staged.refused.to_pylist() if staged.refused is not None else ():
+    for row in _numbered(staged.refused, "_kafka_timestamp").to_pylist() if staged.refused is not None else ():
         texts = [_text(row[name]) for name in ids]
         yield {
             "partition": row["_partition"],
@@ -43,7 +46,11 @@ def _no_events(staged: Staged) -> Iterator[dict[str, Any]]:
             "headers": _headers(row["__headers"]),
             "reason_code": row[REASON],
             "reason_detail": row[DETAIL],
-            "event_id": None if None in texts else texts[0] if len(texts) == 1 else json.dumps(texts),
+            "event_id": None
+            if None in texts
+            else texts[0]
+            if len(texts) == 1
+            else json.dumps(texts, ensure_ascii=False, separators=(",", ":")),
         }
 
 
@@ -76,6 +83,14 @@ def _conflicting(conflicts: Conflicts, records: DataFrame) -> Iterator[dict[str,
     partitions, offsets = zip(*conflicts, strict=True)
     wanted = pa.table({"partition": pa.array(partitions, pa.int32()), "offset": pa.array(offsets, pa.int64())})
     again = records.join(F.broadcast(records.sparkSession.createDataFrame(wanted)), ["partition", "offset"], "left_semi")
-    found = again.select("partition", "offset", "timestamp", "key", "value", "headers").toArrow()
-    for row in found.rename_columns({"timestamp": "kafka_timestamp"}).to_pylist():
-        yield {**row, "reason_code": CONFLICT, "reason_detail": conflicts[row["partition"], row["offset"]], "event_id": None}
+    found = _numbered(again.select("partition", "offset", "timestamp", "key", "value", "headers").toArrow(), "timestamp")
+    there = {(row["partition"], row["offset"]): row for row in found.rename_columns({"timestamp": "kafka_timestamp"}).to_pylist()}
+    for (partition, offset), differs in conflicts.items():
+        # Compaction may have removed the record meanwhile. The conflict was found all the same, so it is kept without its bytes.
+        row = there.get((partition, offset), {"partition": partition, "offset": offset})
+        yield {**row, "reason_code": CONFLICT, "reason_detail": differs, "event_id": None}
+
+
+def _numbered(table: pa.Table, name: str) -> pa.Table:
+    """The table with a column of times as microseconds since 1970."""
+    return table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,7 +138,8 @@ class Staged:
         """Delete the staged files that are not `kept`: those of a failed batch, and those that were written again."""
         for file in (*(part.file for part in self.parts if part.file is not None), *self._written):
             if file not in kept:
-                os.unlink(os.path.join(self.folder, file.path))
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self.folder, file.path))
 
     def by_partition(self, *, lost: bool) -> Counter[int]:
         """The number of rows by partition; with `lost` only later copies."""

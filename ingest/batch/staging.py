@@ -21,7 +21,7 @@ from ingest.decode.rule_expression import ArrowRule, holds
 from ingest.delta.data_file import write_file
 
 BROKEN_RULE = "broken_rule"
-SEED = 42  # Spark's own, so that both writers hash alike
+SEED = 42  # Spark's own
 # A worker of PySpark hands over batches of 10,000 records. Fewer rows than this make a file that is not worth opening.
 SMALL_ROWS = 20_000
 # Spark's description of an output row.
@@ -92,7 +92,7 @@ class Stage:
                 value = constants[field.name]
                 columns.append(pa.array(np.full(rows, value, np.int64)).cast(field.type, safe=False))
             else:
-                columns.append(events[field.name].combine_chunks())
+                columns.append(events[field.name])
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _hashes(self, table: pa.Table) -> np.ndarray:

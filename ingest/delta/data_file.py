@@ -46,6 +46,20 @@ def write_file(folder: str, rows: pa.Table, statistics_of: Sequence[str]) -> Sta
     return StagedFile(name, os.path.getsize(path), rows.num_rows, statistics(rows, statistics_of))
 
 
+def read_file(folder: str, path: str, schema: pa.Schema) -> pa.Table:
+    """These columns of a file of the table in `folder`, which any engine may have written. A column that the file lacks is NULL.
+
+    Raises FileNotFoundError.
+    """
+    # Spark may write times as INT96, which is read as nanoseconds unless told otherwise: years before 1677 would wrap around.
+    file = pq.ParquetFile(os.path.join(folder, path), coerce_int96_timestamp_unit="us")
+    there = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
+    columns = [
+        there[field.name].cast(field.type) if field.name in there.column_names else pa.nulls(len(there), field.type) for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def sync(folder: str, names: Sequence[str]) -> None:
     """Bring files and their folder onto the disk, before a commit names them."""
     for path in (*(os.path.join(folder, name) for name in names), folder):

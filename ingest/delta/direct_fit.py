@@ -13,17 +13,20 @@ from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 
+# Not deletionVectors: files may have some although the property was switched off again.
 # Features whose use shows in properties or in column metadata, which are looked at below, and those that need nothing of this writer.
 KNOWN = frozenset(
     {
         *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping", "allowColumnDefaults"),
-        *("changeDataFeed", "deletionVectors", "rowTracking", "inCommitTimestamp", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+        *("changeDataFeed", "rowTracking", "inCommitTimestamp", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
     }
 )
 # Properties that switch a feature on, and the values that leave it off.
 SWITCHES: Mapping[str, tuple[str, ...]] = {
     "delta.columnMapping.mode": ("none",),
     "delta.enableDeletionVectors": ("false",),
+    "delta.enableChangeDataFeed": ("false",),
+    "delta.appendOnly": ("false",),
     "delta.enableRowTracking": ("false",),
     "delta.enableInCommitTimestamps": ("false",),
     "delta.enableTypeWidening": ("false",),
@@ -71,6 +74,12 @@ def _in_type(kind: Any, name: str) -> Iterator[str]:
         for part in ("elementType", "keyType", "valueType"):
             if part in kind:
                 yield from _in_type(kind[part], name)
+
+
+def refuse_unfit(state: TableState, path: str) -> None:
+    """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. Asked at each look, because the table may change."""
+    if (because := unfit_because(state)) is not None:
+        raise unfit(path, because)
 
 
 def unfit(name: str, because: str) -> InvalidInput:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,10 +24,10 @@ from ingest.contract.definition import Contract
 from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
-from ingest.delta.data_file import StagedFile, sync, write_file
+from ingest.delta.data_file import StagedFile, read_file, sync, write_file
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.delta.direct_fit import unfit, unfit_because
+from ingest.delta.direct_fit import refuse_unfit
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Committed, Operation, put
@@ -97,7 +96,11 @@ class DirectWriter:
             operation = Operation("DELETE", {"predicate": "[]"}, {"numDeletedRows": rows.num_rows})
             return operation, self._rewritten(table, rows, lambda found, hit: found.filter(pa.array(~hit)))
 
-        return self.try_commit(log.table, lambda: batch_commit, decide)
+        commit = self.try_commit(log.table, lambda: batch_commit, decide)
+        state = self.table(log.table).state
+        if commit is None and state is not None and state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:
+            raise writer.fenced(log, batch_commit)
+        return commit
 
     def merge_ledger(
         self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
@@ -109,7 +112,7 @@ class DirectWriter:
         def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
             epochs = [row["epoch"] for row in rows]
             there = self._matching(table, LEDGER_KEY, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}")
-            known = held(given.select(LEDGER_KEY), [there])
+            known = held(given.select(LEDGER_KEY), there)
             new, old = given.filter(pa.array(~known)), given.filter(pa.array(known)).filter(pc.field("stood").is_valid())
             actions = self._rewritten(table, old.select(LEDGER_KEY), lambda found, _: _with_stood(found, old)) if old.num_rows else []
             if new.num_rows:
@@ -154,6 +157,7 @@ class DirectWriter:
 
     def unfenced(self, path: str, about: str, decide: Decide) -> None:
         """Commit what `decide` makes of the newest snapshot, without a transaction id: any process may repeat it."""
+        self._tables.pop(path, None)  # whatever the table is now: nothing else depends on it
         table = self.table(path)
         for _ in range(LOOKS_MAX):
             table.look()
@@ -167,23 +171,21 @@ class DirectWriter:
         columns = ", ".join(f"`{name}`" for name in key)
         found = DataFusion().stream(f"SELECT {columns} FROM {{rows}} WHERE {condition}", rows=At(table.path, table.version))
         batches = [pa.record_batch(each) for each in found]
-        assert table.state is not None
-        schema = to_arrow_schema(T.StructType.fromJson(read_json(table.state.schema)), timezone="UTC")
-        wanted = pa.schema([schema.field(name) for name in key])
+        wanted = pa.schema([_schema(table).field(name) for name in key])
         return pa.Table.from_batches(batches).cast(wanted) if batches else wanted.empty_table()
 
     def _rewritten(self, table: LiveTable, rows: pa.Table, change: Callable[[pa.Table, np.ndarray], pa.Table]) -> list[Mapping[str, Any]]:
         """Write the files that hold one of `rows` (by its columns) again, changed; returns the actions."""
-        now = round(time.time() * 1000)
+        now, schema = round(time.time() * 1000), _schema(table)
         actions: list[Mapping[str, Any]] = []
         for file in list(table.live.values()):
-            found = pq.read_table(local_path(table.path) / file.path, partitioning=None)
-            hit = held(found.select(rows.column_names), [rows])
+            found = read_file(str(local_path(table.path)), file.path, schema)
+            hit = held(found.select(rows.column_names), rows)
             if not hit.any():
                 continue
             actions.append(file.removal(now))
             if (left := change(found, hit)).num_rows:
-                actions.append(self._write(table, left.cast(found.schema), tuple(file.least)).addition())
+                actions.append(self._write(table, left.cast(schema), tuple(file.least)).addition())
         return actions
 
     def _write(self, table: LiveTable, rows: pa.Table, statistics_of: Sequence[str]) -> StagedFile:
@@ -193,10 +195,9 @@ class DirectWriter:
         return staged
 
 
-def refuse_unfit(state: TableState, path: str) -> None:
-    """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. Asked at each look, because the table may change."""
-    if (because := unfit_because(state)) is not None:
-        raise unfit(path, because)
+def _schema(table: LiveTable) -> pa.Schema:
+    assert table.state is not None, "the table exists"
+    return to_arrow_schema(T.StructType.fromJson(read_json(table.state.schema)), timezone="UTC")
 
 
 def _with_stood(found: pa.Table, changed: pa.Table) -> pa.Table:
@@ -208,9 +209,8 @@ def _with_stood(found: pa.Table, changed: pa.Table) -> pa.Table:
 
 def _creation(table: TableDefinition) -> list[dict[str, Any]]:
     """Protocol and metadata of a new table, as actions."""
-    kinds = {type(field.dataType) for field in table.fields}
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}  # appendOnly and invariants, which NOT NULL needs
-    if T.TimestampNTZType in kinds:
+    if "timestamp_ntz" in T.StructType(list(table.fields)).simpleString():  # also inside of a column
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"]}
         protocol["writerFeatures"] = ["appendOnly", "invariants", "timestampNtz"]
     metadata: dict[str, Any] = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,17 +9,14 @@ import pyarrow.compute as pc
 ROW = "__row"
 
 
-def held(ids: pa.Table, table: Iterable[pa.Table]) -> np.ndarray:
-    """Which rows of `ids` (bool, shape (rows,)) occur in one of the parts of `table`, by all columns of `ids`. NULL equals nothing."""
+def held(ids: pa.Table, table: pa.Table) -> np.ndarray:
+    """Which rows of `ids` (bool, shape (rows,)) occur in `table`, by all columns of `ids`. NULL equals nothing."""
     names = ids.column_names
-    parts = [part.select(names) for part in table if part.num_rows]
-    if not parts or not ids.num_rows:
-        return np.zeros(ids.num_rows, bool)
-    there = pa.concat_tables(parts)
     if len(names) == 1:
-        return np.asarray(pc.is_in(ids[names[0]], value_set=there[names[0]].combine_chunks()).to_numpy(zero_copy_only=False))
+        found = pc.is_in(ids[names[0]], value_set=table[names[0]], skip_nulls=True)
+        return np.asarray(found.to_numpy(zero_copy_only=False))
     numbered = ids.append_column(ROW, pa.array(np.arange(ids.num_rows)))
-    found = numbered.join(there.group_by(names).aggregate([]), names, join_type="left semi")
+    matched = numbered.join(table.select(names).group_by(names).aggregate([]), names, join_type="left semi")
     hits = np.zeros(ids.num_rows, bool)
-    hits[found[ROW].to_numpy()] = True
+    hits[matched[ROW].to_numpy()] = True
     return hits

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, unquote
@@ -18,7 +18,7 @@ from ingest.delta import log_errors
 from ingest.delta.batch_commit import Snapshot
 from ingest.delta.commit import Commit, parse_commit
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.direct_fit import unfit
+from ingest.delta.direct_fit import refuse_unfit, unfit
 from ingest.delta.reachable import reverts
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
@@ -33,7 +33,7 @@ SAFE = "/=+:@,;!~*'()&$-_."
 class DataFile:
     """A live file. `path` is relative to the table, or absolute. `least` and `greatest` hold bounds by column as Python values.
 
-    `add` is the action that added it. A column without a bound may hold any value.
+    A column without a bound may hold any value.
     """
 
     path: str
@@ -48,11 +48,6 @@ class DataFile:
         about = {"path": quote(self.path, safe=SAFE), "deletionTimestamp": at_ms, "dataChange": True, "extendedFileMetadata": True}
         return {"remove": {**about, "partitionValues": dict(self.partition_values), "size": self.size}}
 
-    def may_hold(self, column: str, value: Any) -> bool:
-        """Whether the file can contain this value: its statistics do not exclude it."""
-        low, high = self.least.get(column), self.greatest.get(column)
-        return not ((low is not None and value < low) or (high is not None and value > high))
-
 
 class LiveTable:
     """The table at `path`. `state` is None while there is no table."""
@@ -63,7 +58,7 @@ class LiveTable:
         self.state: TableState | None = None
         self.live: dict[str, DataFile] = {}
         self._files = files
-        self._own: tuple[int, bytes] | None = None  # our last commit, or the newest one at the load
+        self._seen: tuple[int, bytes] | None = None  # the newest commit that was looked at
         self._kinds: dict[str, str] = {}
 
     @property
@@ -79,13 +74,14 @@ class LiveTable:
 
     def load(self) -> TableState | None:
         """Read the whole table anew. Raises what `DeltaLog.state` raises."""
-        self.state = self.log.state()
-        self.live = {}
-        if self.state is not None:
-            self._kinds = _kinds(self.state.schema)
-            self.live = _loaded(self.path, self.state.version)
-            self._own = self.state.version, self._files.read(self.path_of(self.state.version)) or b""
-        return self.state
+        state = self.log.state()
+        if state is not None:
+            refuse_unfit(state, self.path)  # before deltalake opens the table, which has errors of its own for what it does not know
+            self._kinds = _kinds(state.schema)
+            self.live = _loaded(self.path, state.version)
+            self._seen = state.version, self._files.read(self.path_of(state.version)) or b""
+        self.state = state
+        return state
 
     def path_of(self, version: int) -> str:
         """The file of a commit."""
@@ -96,10 +92,7 @@ class LiveTable:
 
         Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND if the table is not the one of the last look, or has lost its content since.
         """
-        assert self.state is not None and self._own is not None, "the table was loaded"
-        version, data = self._own
-        if (self._files.read(self.path_of(version)) or b"") != data:
-            raise self._changed(f"its version {version} is missing or different: it was dropped, or a copy was put in its place")
+        self.refuse_another()
         found = []
         while (written := self._files.read(self.path_of(self.version + 1))) is not None:
             commit = self._applied(self.version + 1, written)
@@ -108,16 +101,27 @@ class LiveTable:
             found.append(commit)
         return found
 
+    def refuse_another(self) -> None:
+        """Raises as `look` if the newest commit that was looked at is not there any more, byte for byte."""
+        if self._seen is None:
+            return
+        version, data = self._seen
+        if (self._files.read(self.path_of(version)) or b"") != data:
+            raise self._changed(f"its version {version} is missing or different: it was dropped, or a copy was put in its place")
+
     def wrote(self, data: bytes) -> Commit:
         """Take our own commit of the next version into the snapshot."""
-        commit = self._applied(self.version + 1, data)
-        self._own = commit.version, data
-        return commit
+        return self._applied(self.version + 1, data)
 
     def _applied(self, version: int, data: bytes) -> Commit:
-        actions = [read_json(line) for line in data.splitlines() if line.strip()]
+        try:
+            actions = [read_json(line) for line in data.splitlines() if line.strip()]
+        except ValueError as error:
+            raise log_errors.log_damaged(self.path, self.path_of(version)) from error
         if not actions:  # engines take such a file for a commit, and go on behind it
             raise log_errors.log_damaged(self.path, self.path_of(version))
+        if any((action.get("add") or {}).get("deletionVector") is not None for action in actions):  # its rows are not those of the file
+            raise unfit(self.path, "has files with deletion vectors")
         commit = parse_commit(version, actions)
         stamp = next((str(each["commitInfo"].get("txnId") or "") for each in actions if "commitInfo" in each), "")
         self.state = replace((self.state or TableState(-1)).after(actions), version=version, stamp=stamp or self.log.stamp(version))
@@ -128,19 +132,20 @@ class LiveTable:
                 self.live.pop(unquote(action["remove"]["path"]), None)
         for action in actions:
             if "add" in action:
-                if action["add"].get("deletionVector") is not None:  # the file's rows are not those of the table
-                    raise unfit(self.path, "has files with deletion vectors")
                 added = self._file(action["add"])
                 self.live[added.path] = added
+        self._seen = version, data
         return commit
 
     def _file(self, add: Mapping[str, Any]) -> DataFile:
         stats = read_json(add.get("stats") or "{}", parse_float=Decimal)
         least, greatest = (self._values(stats.get(key) or {}) for key in ("minValues", "maxValues"))
-        return DataFile(unquote(add["path"]), int(add["size"]), stats.get("numRecords"), add.get("partitionValues") or {}, least, greatest)
+        values = add.get("partitionValues") or {}
+        return DataFile(unquote(add["path"]), int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
 
     def _values(self, bounds: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _value(self._kinds.get(name, ""), value) for name, value in bounds.items() if not isinstance(value, dict)}
+        found = {name: _value(self._kinds.get(name, ""), value) for name, value in bounds.items() if not isinstance(value, dict)}
+        return {name: value for name, value in found.items() if value is not None}
 
     def _changed(self, found: str) -> RunStopped:
         return RunStopped(
@@ -158,16 +163,24 @@ def _kinds(schema: str) -> dict[str, str]:
 
 
 def _value(kind: str, value: Any) -> Any:
-    """A bound from JSON as a Python value of the column's type."""
-    if value is None or kind == "string":
-        return value
-    if kind == "date":
-        return date.fromisoformat(value)
-    if kind.startswith("timestamp"):
-        return datetime.fromisoformat(value)
-    if kind.startswith("decimal"):
-        return Decimal(value)
-    return float(value) if kind in ("float", "double") else value
+    """A bound from JSON as a Python value of the column's type; None if Python cannot express it, such as the year 10,000."""
+    try:
+        if value is None or kind == "string":
+            return value
+        if kind == "date":
+            return date.fromisoformat(value)
+        if kind.startswith("timestamp"):
+            return datetime.fromisoformat(value)
+        if kind.startswith("decimal"):
+            return Decimal(value)
+        return float(value) if kind in ("float", "double") else value
+    except (ValueError, TypeError, ArithmeticError):
+        return None
+
+
+def _not_cut(greatest: dict[str, Any]) -> dict[str, Any]:
+    """The greatest values that no value exceeds: Delta in Spark cuts those of times to the millisecond."""
+    return {name: value + timedelta(milliseconds=1) if isinstance(value, datetime) else value for name, value in greatest.items()}
 
 
 def _loaded(path: str, version: int) -> dict[str, DataFile]:
@@ -187,6 +200,6 @@ def _loaded(path: str, version: int) -> dict[str, DataFile]:
             columns["num_records"][at],
             columns.get("partition", nothing)[at] or {},
             {key: value for key, value in least.items() if value is not None and not isinstance(value, dict)},
-            {key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)},
+            _not_cut({key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)}),
         )
     return found

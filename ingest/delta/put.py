@@ -18,7 +18,8 @@ from ingest import __version__
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.live_table import LiveTable
-from ingest.runtime.files import Files
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.files import LocalFiles
 
 # A store that reports errors may have stored nothing. The same bytes are put again so often, then the run stops.
 PUTS_MAX = 5
@@ -50,7 +51,9 @@ class Operation:
     metrics: Mapping[str, int]
 
 
-def put(files: Files, table: LiveTable, about: BatchCommit | str, operation: Operation, actions: Iterable[Mapping[str, Any]]) -> Outcome:
+def put(
+    files: LocalFiles, table: LiveTable, about: BatchCommit | str, operation: Operation, actions: Iterable[Mapping[str, Any]]
+) -> Outcome:
     """Commit `actions` as the version after the one that `table` was last looked at. `about` is the metadata of the commit.
 
     With a BatchCommit the commit also carries its transaction id. Raises the store's error if nothing can be stored.
@@ -76,6 +79,11 @@ def put(files: Files, table: LiveTable, about: BatchCommit | str, operation: Ope
                 raise
         there = files.read(table.path_of(version))
         if there == data:
+            try:
+                table.refuse_another()  # dropped and made again since the look: our commit is behind another table's
+            except RunStopped:
+                files.remove_file(table.path_of(version))
+                raise
             return Committed(table.wrote(data))
         if there is not None:
             return Outrun(version)

@@ -292,7 +292,7 @@ class TableQuery:
     def finish(self) -> IngestError | None:
         """Append the missing ledger rows, unless the lock is lost, and release it; returns the error that ended the query, if any."""
         self._ends.close()
-        # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find that it is lost.
+        # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find it lost.
         self._ahead.shutdown(cancel_futures=True)
         failure, lost = self._failure(), self._lost()
         try:

@@ -121,6 +121,10 @@ class LocalFiles:
         """Remove a folder and its contents, if it exists."""
         shutil.rmtree(local_path(folder), ignore_errors=True)
 
+    def remove_file(self, path: str) -> None:
+        """Remove a file, if it exists."""
+        local_path(path).unlink(missing_ok=True)
+
 
 class HadoopFiles:
     """The same operations on any file system of the session's Hadoop configuration (s3a:, abfss:, hdfs:, dbfs: …)."""

@@ -90,6 +90,22 @@ def test_copies_with_another_payload_go_to_quarantine_with_their_bytes(lane: Mak
     one.balanced()
 
 
+def test_a_conflicting_copy_that_kafka_has_removed_meanwhile_is_kept_without_its_bytes(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction may remove it between the two reads. What the commit counts, the quarantine has (I4, I5)."""
+    from ingest.batch import refused
+
+    read_again = refused._conflicting
+    one = direct(lane, {"n": "INT"})
+    monkeypatch.setattr(refused, "_conflicting", lambda conflicts, records: read_again(conflicts, records.where("offset < 0")))
+    one.send(order("a", n=1), order("a", n=2))
+    one.run()
+    (odd,) = one.quarantine().collect()
+    assert (odd["reason_code"], odd["offset"], odd["value"]) == ("conflicting_duplicate", 1, None)
+    one.balanced()
+
+
 def test_large_tasks_write_files_of_their_own_and_one_that_loses_rows_is_written_again(lane: MakeLane) -> None:
     one = direct(lane, {"n": "INT"}, partitions=2)
     one.send(order(7))  # not text: to quarantine
@@ -136,6 +152,20 @@ def test_writers_may_take_turns_on_a_table(lane: MakeLane) -> None:
         one.run()
         one.forget_tables()
     assert one.ids() == ["r0", "r1", "r2", "r3"]
+    one.balanced()
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "DATE", "DECIMAL(20,3)", "BINARY"])
+def test_an_event_id_of_any_type_is_found_in_the_files_of_spark(lane: MakeLane, kind: str) -> None:
+    """Spark's statistics cut times to the millisecond, and its files may store them as INT96."""
+    values = {"TIMESTAMP": "0001-01-01T00:00:00.000006Z", "DATE": "1500-01-01", "DECIMAL(20,3)": "0.100", "BINARY": "AP8="}
+    one = lane({"k": f"{kind}!", "n": "INT!"}, event_id=("k", "n"))
+    for who in (False, True, False):
+        one.direct = who
+        one.send(json.dumps({"k": values[kind], "n": 1}))
+        one.run()
+        one.forget_tables()
+    assert one.target().count() == 1
     one.balanced()
 
 

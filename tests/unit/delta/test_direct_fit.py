@@ -23,7 +23,7 @@ VARIANT = {"type": "array", "elementType": "variant", "containsNull": True}
 
 
 def test_a_table_as_a_start_creates_it_is_fit() -> None:
-    supported = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz", "columnMapping", "changeDataFeed"})
+    supported = frozenset({"appendOnly", "invariants", "timestampNtz", "columnMapping", "changeDataFeed"})
     assert unfit_because(PLAIN) is None and unfit_because(replace(PLAIN, features=supported)) is None
 
 

@@ -155,6 +155,51 @@ def test_a_table_that_is_another_one_is_refused_at_the_next_look(how: str, place
         writer.commit_seek(log, statement(1, SEEK, "seek"))
 
 
+def test_a_table_made_again_between_look_and_put_gets_no_commit_of_ours(places: Places, writer: DirectWriter) -> None:
+    log, other = Logs.of(places).target, DirectWriter()
+    assert writer.fence(log, statement(1)) is not None
+
+    def decide(_: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
+        shutil.rmtree(places.target)
+        other.create_tables(CONTRACT, places)
+        assert other.fence(log, statement(5)) is not None
+        return ADD, []
+
+    with pytest.raises(IngestError, match="TABLE_REWOUND"):
+        writer.try_commit(places.target, lambda: statement(1, SEEK, "seek"), decide)
+    assert DeltaTable(places.target).transaction_version("oncelake/shop/orders") == 5 << 32
+
+
+def test_a_delete_of_a_fenced_writer_is_no_delete_of_nothing(places: Places, writer: DirectWriter) -> None:
+    log = Logs.of(places).quarantine
+    assert writer.fence(log, statement(1)) is not None and DirectWriter().fence(log, statement(2)) is not None
+    with pytest.raises(IngestError, match="FENCED"):
+        writer.delete(log, statement(1, SEEK, "rollback"), "true")
+
+
+def test_a_ledger_that_was_put_back_during_a_run_takes_its_rows_all_the_same(places: Places, writer: DirectWriter) -> None:
+    """The ledger is a projection: it refuses nothing."""
+    writer.merge_ledger(places, statement(1, kind="ledger"), [vars(_row(2))])
+    DeltaTable(places.ledger).restore(0)
+    writer.merge_ledger(places, statement(1, kind="ledger"), [vars(_row(2)), vars(_row(3))])
+    assert sorted(DeltaTable(places.ledger).to_pyarrow_table()["batch"].to_pylist()) == [2, 3]
+
+
+def test_a_maximum_of_time_that_another_engine_has_cut_excludes_nothing(places: Places, writer: DirectWriter) -> None:
+    stats = {
+        "numRecords": 1,
+        "minValues": {"committed_at": "2026-01-01T00:00:00.000Z"},
+        "maxValues": {"committed_at": "2026-01-01T00:00:00.000Z"},
+    }
+    add = {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True, "stats": json.dumps(stats)}
+    table = writer.table(places.ledger)
+    table.look()
+    put(LocalFiles(), table, "{}", ADD, [{"add": add}])
+    late = datetime(2026, 1, 1, microsecond=999, tzinfo=UTC)
+    for found in (table, DirectWriter().table(places.ledger)):
+        assert found.live["x.parquet"].greatest["committed_at"] >= late
+
+
 def test_an_empty_version_file_is_damage_and_no_commit(places: Places, writer: DirectWriter) -> None:
     log = Logs.of(places).target
     assert writer.fence(log, statement(1)) is not None
