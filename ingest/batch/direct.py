@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from ingest.batch.staged import Conflicts, Staged
 from ingest.batch.staging import STAGED, Stage
 from ingest.contract.columns import event_id_columns, target_columns, target_fields
 from ingest.contract.definition import Contract
+from ingest.contract.sql_type import SqlType
 from ingest.decode import rule_expression
 from ingest.decode.arrow_rule import compile_rule
 from ingest.decode.decoder import plan_of
@@ -65,16 +66,22 @@ def refuse_unfit(contract: Contract) -> None:
 
 def arrow_rules(contract: Contract) -> tuple[tuple[str, ArrowRule], ...]:
     """The row rules by name, for workers. Raises InvalidInput DIRECT_UNFIT for one that needs Spark, also for one that can raise."""
-    columns = {field.name: field.type for field in target_columns(contract)}
+    columns = tuple((field.name, field.type) for field in target_columns(contract))
     found = []
     for rule in contract.rules:
         try:
-            found.append((rule.name, compile_rule(rule.check, columns)))
+            found.append((rule.name, _compiled(rule.check, columns)))
         except Untranslatable as why:
             raise unfit(contract.name, f"has the row rule {rule.name} with {why}") from why
         except RuleRaises as why:
             raise unfit(contract.name, f"has the row rule {rule.name}, which can raise: {why}") from why
     return tuple(found)
+
+
+@cache
+def _compiled(check: str, columns: tuple[tuple[str, SqlType], ...]) -> ArrowRule:
+    """Once a run, not once a batch: sqlglot parses the rule for milliseconds."""
+    return compile_rule(check, dict(columns))
 
 
 def process_direct(records: DataFrame, spark_number: int, table: Table, writer: DirectWriter) -> BatchReport:

@@ -41,7 +41,6 @@ from ingest.runtime.places import Places
 # Another commit that comes first costs a look and the decision. So many in a row are not chance.
 LOOKS_MAX = 20
 NOTHING = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numFiles": 0, "numOutputRows": 0, "numOutputBytes": 0})
-LEDGER_KEY = ("kind", "epoch", "batch", "partition", "start_offset")
 
 Decide = Callable[[LiveTable], tuple[Operation, Sequence[Mapping[str, Any]]] | None]
 """Actions for the snapshot that was just looked at; None if there is nothing to commit."""
@@ -111,10 +110,12 @@ class DirectWriter:
 
         def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
             epochs = [row["epoch"] for row in rows]
-            there = self._matching(table, LEDGER_KEY, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}")
-            known = held(given.select(LEDGER_KEY), there)
+            there = self._matching(table, writer.LEDGER_KEY, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}")
+            known = held(given.select(writer.LEDGER_KEY), there)
             new, old = given.filter(pa.array(~known)), given.filter(pa.array(known)).filter(pc.field("stood").is_valid())
-            actions = self._rewritten(table, old.select(LEDGER_KEY), lambda found, _: _with_stood(found, old)) if old.num_rows else []
+            actions = (
+                self._rewritten(table, old.select(writer.LEDGER_KEY), lambda found, _: _with_stood(found, old)) if old.num_rows else []
+            )
             if new.num_rows:
                 actions.append(self._write(table, new, ()).addition())
             metrics = {"numTargetRowsInserted": new.num_rows, "numTargetRowsUpdated": old.num_rows}
@@ -201,8 +202,8 @@ def _schema(table: LiveTable) -> pa.Schema:
 
 
 def _with_stood(found: pa.Table, changed: pa.Table) -> pa.Table:
-    given = changed.select([*LEDGER_KEY, "stood"]).rename_columns([*LEDGER_KEY, "__stood"])
-    joined = found.join(given, list(LEDGER_KEY), join_type="left outer")
+    given = changed.select([*writer.LEDGER_KEY, "stood"]).rename_columns([*writer.LEDGER_KEY, "__stood"])
+    joined = found.join(given, list(writer.LEDGER_KEY), join_type="left outer")
     stood = pc.coalesce(joined["__stood"], joined["stood"])
     return joined.set_column(joined.column_names.index("stood"), "stood", stood).select(found.column_names)
 

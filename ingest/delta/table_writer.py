@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ingest.contract.definition import Contract
+from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
@@ -57,28 +58,18 @@ class SparkWriter:
         self.session = session
 
     def create_tables(self, contract: Contract, places: Places) -> None:
-        from ingest.delta import writer
-
         writer.create_tables(self.session, contract, places)
 
     def fence(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
-        from ingest.delta import writer
-
         return writer.fence(self.session, log, batch_commit)
 
     def commit_seek(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-        from ingest.delta import writer
-
         return writer.commit_seek(self.session, log, batch_commit)
 
     def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
-        from ingest.delta import writer
-
         return writer.delete(self.session, log, batch_commit, condition)
 
     def merge_ledger(
         self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
-        from ingest.delta import writer
-
         writer.merge_ledger(session or self.session, places.ledger, batch_commit, rows)
