@@ -17,9 +17,9 @@ from ingest.batch.dedup import PAYLOAD, POSITION, ROW, later_copies, twice
 from ingest.batch.probe import probe
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
+from ingest.decode.row_hash import row_hashes
 from ingest.delta.data_file import StagedFile, sync, write_file
 from ingest.delta.live_table import LiveTable
-from ingest.verify.row_hash import row_hashes
 
 Conflicts = dict[tuple[int, int], str]
 """Copies that differ from the first one: by partition and offset, what differs."""

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ingest.decode.row_hash import HALF, Hashes, row_hashes
 from ingest.delta.delta_sql import At, DataFusion, Engine, quoted
 from ingest.delta.stored_rows import TARGET, of_epochs
 from ingest.verify.balance import Finding
 from ingest.verify.count import SHOWN_MAX, Account
-from ingest.verify.row_hash import HALF, Hashes, row_hashes
 
 # The number of hashes in memory at once: 1.6 GB. A larger table takes several passes.
 AT_ONCE = 200_000_000

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.contract.problem import one_of
+from ingest.decode.row_hash import Hashes, row_hashes
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, arrow, quoted
 from ingest.kafka.intervals import Offsets
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of
-from ingest.verify.row_hash import Hashes, row_hashes
 
 # Partition, offset and topic column as the usual writers name them. A dot leads into a struct.
 USUAL: tuple[tuple[str, str, str], ...] = (

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.decode.row_hash import Hashes
 from ingest.kafka.log.partition_scan import Isolation, Kind
 from ingest.verify.audit.by_position import GAPS, GONE, WRONG, gap_name
 from ingest.verify.audit.findings import Audit, Fault, faults, joined
 from ingest.verify.audit.reach import Reach, why_lost
 from ingest.verify.audit.topic_ids import KINDS, RECORDS, TopicIds
-from ingest.verify.row_hash import Hashes
 
 COPIES = "the topic has the event id several times"
 ABORTED_COPIES = "an aborted record has the same event id"

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.decode.row_hash import Hashes, row_hashes
 from ingest.kafka.intervals import Offsets
 from ingest.kafka.log.log_reader import TopicLog, records_at, stretches
 from ingest.kafka.log.partition_scan import Kind
 from ingest.kafka.log.record_batch import Record
 from ingest.runtime.errors import InvalidInput
-from ingest.verify.row_hash import Hashes, row_hashes
 
 KINDS = tuple(Kind)
 RECORDS = (Kind.COMMITTED, Kind.ABORTED, Kind.UNSTABLE)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.decode.row_hash import Hashes, row_hashes
 from ingest.delta.answer import plain
 from ingest.delta.delta_sql import At, Engine, arrow
 from ingest.verify.compare.compared_columns import Columns
-from ingest.verify.row_hash import Hashes, row_hashes
 
 SHOWN = 5
 # How many differing rows are read again to see which of their columns differ.

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from ingest.decode import row_hash
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.verify import duplicates, row_hash
+from ingest.verify import duplicates
 from ingest.verify.count import SHOWN_MAX
 
 MOMENT = datetime(2025, 1, 2, 3, 4, 5, 6, tzinfo=UTC)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.verify.row_hash import row_hashes
+from ingest.decode.row_hash import row_hashes
 
 MOMENT = datetime(2025, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 POINT = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
