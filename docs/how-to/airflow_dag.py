@@ -28,7 +28,7 @@ def ingest(*words: str) -> None:
         try:
             code = command.wait()
         except BaseException:
-            command.terminate()  # SIGTERM: the current batch ends. Airflow kills both five seconds after a cancellation
+            command.terminate()  # SIGTERM: the current batch ends. Airflow kills this process after five seconds
             raise
     if code in FINAL:
         raise AirflowFailException(f"ingest {words[0]} ended with exit code {code}; a retry would end the same way")
