@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.batch.conflicts import CONFLICT
-from ingest.contract.columns import PAYLOAD_HASH, event_id_columns, target_fields
+from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.payload import payload_hash
+from ingest.decode.decoder import PAYLOAD, with_payload
 
 POSITION = ["_partition", "_offset"]
 
@@ -40,9 +40,8 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]
         return ranked, batch_counts
     session = events.sparkSession
     copies = events.where(good).join(F.broadcast(session.createDataFrame(twice)), hashed == F.col("__hash"), "left_semi")
-    payload = F.col(PAYLOAD_HASH) if contract.conflicts == "table" else payload_hash(contract)
     columns = [F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids)]
-    later = later_copies(copies.select(*columns, *POSITION, payload.alias("__payload")).toArrow())
+    later = later_copies(with_payload(copies, contract).select(*columns, *POSITION, PAYLOAD).toArrow())
     if later.num_rows == 0:
         return ranked, batch_counts
     duplicates = session.createDataFrame(later)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,69 +19,49 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ingest.batch import staging
+from ingest.batch import dedup, outputs, refused, staging
 from ingest.batch.batch import BatchReport, Clock, Table, refuse_poisoned, report
 from ingest.batch.batch_counts import BatchCounts, PartitionCounts
-from ingest.batch.refused import quarantine_rows
-from ingest.batch.staged import Conflicts, Staged
-from ingest.batch.staging import STAGED, Stage
-from ingest.contract.columns import event_id_columns, target_columns, target_fields
+from ingest.batch.outputs import QUARANTINE, STAGED, TARGET
+from ingest.batch.parts import Part, Parts, remove_all
+from ingest.batch.refused import EVENT_ID, Refused
+from ingest.batch.staged import Staged
+from ingest.batch.staging import Stage
+from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.contract.sql_type import SqlType
-from ingest.decode import rule_expression
-from ingest.decode.arrow_rule import compile_rule
-from ingest.decode.decoder import plan_of
-from ingest.decode.rule_expression import ArrowRule
+from ingest.decode.arrow_json import DETAIL
+from ingest.decode.decoder import BatchSource, arrow_rules, event_plan, for_workers
 from ingest.decode.rule_refusal import RuleRaises, Untranslatable
-from ingest.delta import data_file, statistics
+from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import FIRST_BATCH, Counts
-from ingest.delta.data_file import StagedFile, sync, write_file
+from ingest.delta.data_file import StagedFile
+from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.direct_fit import unfit
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
-from ingest.delta.put import Operation
-from ingest.kafka.offsets import Planned, planned
+from ingest.delta.put import Operation, nothing_stored
+from ingest.delta.table_definitions import QUARANTINE_FIELDS
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.offsets import OffsetRange, Planned, planned
+from ingest.recovery.replay import replay
 from ingest.runtime import crash_points
 from ingest.runtime.files import local_path
 
 # Workers get these modules by value, as they get the decoder's.
-for _module in (staging, data_file, statistics, rule_expression):
+for _module in (staging, outputs, refused, dedup, data_file, partition, statistics):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
-Decided = tuple[Operation, Sequence[Mapping[str, Any]]]
+QUARANTINE_STATISTICS = ("partition", "offset", "epoch", "batch")
 
 
 def refuse_unfit(contract: Contract) -> None:
-    """Raises InvalidInput DIRECT_UNFIT for a contract that the direct writer does not know yet."""
-    reasons = {
-        "has the format raw": contract.source.format == "raw",
-        "takes its event id from the record": contract.event_id.kind != "columns",
-        "compares conflicts with the table": contract.conflicts == "table",
-    }
-    for reason, there in reasons.items():
-        if there:
-            raise unfit(contract.name, reason)
-    arrow_rules(contract)
-
-
-def arrow_rules(contract: Contract) -> tuple[tuple[str, ArrowRule], ...]:
-    """The row rules by name, for workers. Raises InvalidInput DIRECT_UNFIT for one that needs Spark, also for one that can raise."""
-    columns = tuple((field.name, field.type) for field in target_columns(contract))
-    found = []
-    for rule in contract.rules:
-        try:
-            found.append((rule.name, _compiled(rule.check, columns)))
-        except Untranslatable as why:
-            raise unfit(contract.name, f"has the row rule {rule.name} with {why}") from why
-        except RuleRaises as why:
-            raise unfit(contract.name, f"has the row rule {rule.name}, which can raise: {why}") from why
-    return tuple(found)
-
-
-@cache
-def _compiled(check: str, columns: tuple[tuple[str, SqlType], ...]) -> ArrowRule:
-    """Once a run, not once a batch: sqlglot parses the rule for milliseconds."""
-    return compile_rule(check, dict(columns))
+    """Raises InvalidInput DIRECT_UNFIT for a contract with a row rule that workers cannot evaluate."""
+    try:
+        arrow_rules(contract)
+    except Untranslatable as why:
+        raise unfit(contract.name, f"has a row rule with {why}") from why
+    except RuleRaises as why:
+        raise unfit(contract.name, f"has a row rule that can raise: {why}") from why
 
 
 def process_direct(records: DataFrame, spark_number: int, table: Table, writer: DirectWriter) -> BatchReport:
@@ -90,53 +70,61 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
     # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
     number = spark_number + FIRST_BATCH
     plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
-    if table.read_before(plan.ranges):
-        raise unfit(table.places.name, "reads offsets again that an earlier batch has read")
+    reread = table.read_before(plan.ranges)
     crash_points.at("after_offset_log", number)
 
     # 2 Check that this run still owns the table, and that nobody has changed the tables since its last look.
     table.batch_commit(number, plan.ranges)
 
-    # 3 Stage: one Spark job. Its result describes files that no commit names yet.
-    staged = _stage(records, table, number, plan, writer.table(table.places.target))
-    clock.lap("stage")
-    kept: list[StagedFile] = []
+    batch = _Batch(records, table, number, plan, writer)
+    new: list[StagedFile] = []
     try:
-        # 4 Later copies inside the batch.
-        conflicts = staged.mark_copies()
-        counts = _counts(staged, conflicts)
+        # 3 Stage: one Spark job. Its result describes files that no commit names yet.
+        staged = batch.stage()
+        crash_points.at("staged", number)
+        clock.lap("stage")
+
+        # 4 Copies inside the batch, and where the contract or a re-read needs it, rows that the table has.
+        staged.mark_copies()
+        if table.contract.conflicts == "table":
+            staged.compare(writer.looked_at(table.places.target), table.epoch.epochs_of_topic)
+        if reread and staged.failed().total():
+            staged.spare(batch.rows_read_before())
+        counts = _counts(staged)
         table.still_ours()  # before any commit: the rows must come from this topic, and no other run may be active
         refuse_poisoned(counts, table.contract, number, plan)
         clock.lap("copies")
 
         # 5 Quarantine first: the target's commit then proves the quarantine's.
-        if counts.failed:
-            _quarantine(staged, conflicts, records, table, number, plan, writer)
-        outcome = {p: Counts(each.read, each.failed, each.duplicates) for p, each in counts.counts.items()}
+        stored = batch.quarantine(staged, reread=reread) if counts.failed else {}
+        outcome = {p: Counts(c.read, n := stored.get(p, 0), c.duplicates + c.failed - n) for p, c in counts.counts.items()}
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
         # 6 Target: event ids are compared with the snapshot that the commit names, and again if another commit comes first.
-        def decide(target: LiveTable) -> Decided:
-            kept[:] = staged.new_files(target)
-            return _merge(table.contract, sum(each.rows for each in kept), outcome), [each.addition() for each in kept]
+        def decide(target: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
+            new[:] = staged.new_files(target)
+            return _merge(table.contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
 
         crash_points.at("during_target", number, table.epoch.checkpoint)
         commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
-    except BaseException:
-        if not kept:  # else a commit that names them may have been stored: VACUUM removes them if it was not
-            staged.remove()
+    except BaseException as error:
+        if not new or nothing_stored(error):  # else a commit that names them may have been stored: VACUUM removes them if it was not
+            remove_all(batch.target_folder, batch.prefix)
         raise
-    staged.remove(kept)
+    staged.rows.remove(new)
     table.epoch.look_back.again()
     table.starts = {each.partition: each.end for each in plan.ranges}
     crash_points.at("after_target", number)
     clock.lap("target")
 
-    table.refuse_lost()
-    # 7 Ledger: a projection of the target's commits, which may lag but never lead.
     batch_commit = commit.batch_commit
     assert batch_commit is not None, "found by its BatchCommit"
+    # 7 Mark quarantined records that are rows now. Then the ledger: a projection of the target's commits, which may lag but never lead.
+    table.refuse_lost()
+    if reread:
+        replay(writer, table.places, batch_commit)
+        crash_points.at("after_replayed", number)
     table.epoch.ledger.saw(commit, batch_commit)
     table.epoch.ledger.append_if_due(None)
     crash_points.at("after_ledger", number)
@@ -144,34 +132,117 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
     return report(table, batch_commit, commit, clock)
 
 
-def _stage(records: DataFrame, table: Table, number: int, plan: Planned, target: LiveTable) -> Staged:
-    contract, folder = table.contract, str(local_path(target.path))
-    schema: pa.Schema = to_arrow_schema(T.StructType(target_fields(contract)), timezone="UTC")
-    assert target.state is not None, "the start created the table"
-    # Somebody may have unset it: then no column has statistics, and every file is opened.
-    listed = [name.strip() for name in target.state.properties.get("delta.dataSkippingStatsColumns", "").split(",")]
-    with_statistics = tuple(name for name in listed if name in schema.names)
-    micros = round(plan.planned_at.timestamp() * 1_000_000)
-    constants = (("_ingested_at", micros), ("_epoch", table.epoch.writer.epoch), ("_batch", number))
-    rules = arrow_rules(contract)
-    stage = Stage(plan_of(contract), folder, schema, event_id_columns(contract), with_statistics, constants, rules)
-    frame = records.select(
-        F.col("key").alias("__key"),
-        F.col("value").alias("__value"),
-        # As text: Spark's Arrow writer measures every part of a nested column per record.
-        F.to_json("headers").alias("__headers"),
-        F.col("partition").alias("_partition"),
-        F.col("offset").alias("_offset"),
-        F.col("timestamp").alias("_kafka_timestamp"),
-    )
-    return Staged.of(contract, folder, schema, with_statistics, frame.mapInArrow(stage.rows, STAGED).toArrow())
+class _Batch:
+    """What the steps of a batch share."""
+
+    def __init__(self, records: DataFrame, table: Table, number: int, plan: Planned, writer: DirectWriter) -> None:
+        self._records, self._table, self._number, self._plan, self._writer = records, table, number, plan, writer
+        epoch = table.epoch.writer
+        self._source = BatchSource(epoch.topic.id, epoch.epoch, number, plan.planned_at)
+        self.prefix = f"part-{epoch.epoch:05}-{number:06}-{epoch.id[:8]}-"
+        self.target_folder, self.quarantine_folder = (str(local_path(path)) for path in (table.places.target, table.places.quarantine))
+
+    def stage(self) -> Staged:
+        """Decode the records and write those that are events into files."""
+        contract, target = self._table.contract, self._writer.table(self._table.places.target)
+        assert target.state is not None, "the start created the table"
+        events = event_plan(contract, self._source, arrow_rules(contract))
+        # Somebody may have unset it: then no column has statistics, and every file is opened.
+        listed = [name.strip() for name in target.state.properties.get("delta.dataSkippingStatsColumns", "").split(",")]
+        with_statistics = tuple(name for name in listed if name in events.schema.names)
+        event_id = event_id_columns(contract)
+        # No two records have the same position.
+        hashed = () if contract.event_id.kind == "position" else event_id
+        stage = Stage(events, self.target_folder, self.prefix, hashed, with_statistics, contract.conflicts == "table", self._refused())
+        found = self._run(for_workers(self._records), stage.rows)
+        rows = Parts(self.target_folder, events.schema, with_statistics, events.partition_by, self.prefix, found[TARGET])
+        schema = self._refused().schema
+        wrong = Parts(self.quarantine_folder, schema, QUARANTINE_STATISTICS, (), self.prefix, found[QUARANTINE])
+        return Staged(event_id, events.payload, rows, wrong)
+
+    def rows_read_before(self) -> dict[int, Any]:
+        """The offsets of the batch, by partition, that are rows of the target already."""
+        runs = Intervals.of_offsets(self._table.epoch.epochs_of_topic)
+        epochs = (f"`_epoch` BETWEEN {start} AND {end - 1}" for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True))
+        where = f"({_inside(self._plan.ranges, '_partition', '_offset')}) AND ({' OR '.join(epochs)})"
+        target = self._writer.looked_at(self._table.places.target)
+        return dict(stored_rows.positions(DataFusion(), At(target.path, target.version), stored_rows.TARGET, where))
+
+    def quarantine(self, staged: Staged, *, reread: bool) -> Counter[int]:
+        """Commit the records for quarantine; returns how many of each partition the quarantine did not contain before."""
+        parts, log = staged.refused, self._table.epoch.look_back.quarantine
+        parts.parts += self._conflicting(staged)
+        still = partial(self._table.batch_commit, self._number, self._plan.ranges)
+        stored = parts.by_partition()
+        stored.subtract(parts.by_partition(lost=True))
+        if reread:
+            rows = pa.concat_tables([part.columns(parts.folder, parts.schema).filter(pa.array(part.kept)) for part in parts.parts])
+            parts.remove()
+            commit = self._writer.merge_quarantine(log, still, rows, reopen=True)
+            where = f"epoch = {self._source.epoch} AND batch = {self._number}"
+            there = stored_rows.groups(DataFusion(), At(log.table, commit.version), stored_rows.QUARANTINE, where)
+            stored = Counter({partition: group.rows for (_, _, partition), group in there.items()})
+        else:
+            new = parts.files()
+            operation = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numFiles": len(new), "numOutputRows": stored.total()})
+            try:
+                self._writer.commit(log, still, lambda _: (operation, [each.addition() for each in new]))
+            except BaseException as error:
+                if nothing_stored(error):
+                    remove_all(self.quarantine_folder, self.prefix)
+                raise
+            parts.remove(new)
+        self._table.epoch.look_back.again()
+        return stored
+
+    def _conflicting(self, staged: Staged) -> list[Part]:
+        """The conflicting copies with their bytes, which a second read of their positions brings."""
+        if not staged.conflicts:
+            return []
+        where = {"partition": pa.int32(), "offset": pa.int64()}
+        columns = [pa.array(values, kind) for values, kind in zip(zip(*staged.conflicts, strict=True), where.values(), strict=True)]
+        details = [each.detail for each in staged.conflicts.values()], [each.event_id for each in staged.conflicts.values()]
+        names = [*(f"_{name}" for name in where), DETAIL, EVENT_ID]
+        wanted = pa.Table.from_arrays([*columns, *(pa.array(texts, pa.string()) for texts in details)], names)
+        frame = F.broadcast(self._records.sparkSession.createDataFrame(wanted))
+        again = for_workers(self._records).join(frame, ["_partition", "_offset"])
+        found: list[Part] = self._run(again, self._refused().again)[QUARANTINE]
+        read = {position for part in found for position in zip(part.partitions.tolist(), part.offsets.tolist(), strict=True)}
+        # Compaction may have removed a record meanwhile. The conflict was found all the same, so it is kept without its bytes.
+        gone = pa.array([position not in read for position in staged.conflicts])
+        if gone.true_count:
+            left = wanted.filter(gone)
+            nothing = {"__key": pa.binary(), "__value": pa.binary(), "__headers": pa.string(), "_kafka_timestamp": pa.timestamp("us", "UTC")}
+            for name, kind in nothing.items():
+                left = left.append_column(name, pa.nulls(len(left), kind))
+            for output in self._refused().again(left.combine_chunks().to_batches()):
+                found += [Part.of(row) for row in output.to_pylist()]
+        return found
+
+    def _refused(self) -> Refused:
+        writer, plan = self._table.epoch.writer, self._plan
+        same = {"topic": writer.topic.name, "topic_id": writer.topic.id, "contract_hash": writer.contract_hash, "epoch": writer.epoch}
+        same |= {"batch": self._number, "state": "open", "state_changed_at": round(plan.planned_at.timestamp() * 1_000_000)}
+        same |= {"state_by": "ingest run"}
+        schema = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")
+        ids = event_id_columns(self._table.contract)
+        return Refused(schema, self.quarantine_folder, self.prefix, ids, QUARANTINE_STATISTICS, tuple(same.items()))
+
+    def _run(self, frame: DataFrame, work: Any) -> dict[str, list[Part]]:
+        found: dict[str, list[Part]] = {TARGET: [], QUARANTINE: []}
+        for row in frame.mapInArrow(work, STAGED).toArrow().to_pylist():
+            found[row["table"]].append(Part.of(row))
+        return found
 
 
-def _counts(staged: Staged, conflicts: Conflicts) -> BatchCounts:
-    rows, copies, differ = staged.by_partition(lost=False), staged.by_partition(lost=True), Counter(p for p, _ in conflicts)
-    wrong = Counter(staged.refused["_partition"].to_pylist() if staged.refused is not None else ())
-    counts = {p: PartitionCounts(rows[p] + wrong[p], wrong[p] + differ[p], copies[p] - differ[p]) for p in sorted({*rows, *wrong})}
-    return BatchCounts(counts, {}, len(conflicts))
+def _counts(staged: Staged) -> BatchCounts:
+    failed, lost = staged.failed(), staged.rows.by_partition(lost=True)
+    rows, wrong = staged.rows.by_partition(), staged.refused.by_partition()
+    differ = Counter(partition for partition, _ in staged.conflicts)
+    spared = staged.refused.by_partition(lost=True)
+    # Conflicting copies are lost rows, and records that are rows already are no longer refused.
+    counts = {p: PartitionCounts(rows[p] + wrong[p], failed[p], lost[p] - differ[p] + spared[p]) for p in sorted({*rows, *wrong})}
+    return BatchCounts(counts, {}, len(staged.conflicts))
 
 
 def _merge(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) -> Operation:
@@ -184,16 +255,5 @@ def _merge(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) -> 
     return Operation("MERGE", {**parameters, "notMatchedBySourcePredicates": "[]"}, metrics)
 
 
-def _quarantine(
-    staged: Staged, conflicts: Conflicts, records: DataFrame, table: Table, number: int, plan: Planned, writer: DirectWriter
-) -> None:
-    origin, folder = table.epoch.writer, str(local_path(table.places.quarantine))
-    same = {"topic": origin.topic.name, "topic_id": origin.topic.id, "contract_hash": origin.contract_hash, "epoch": origin.epoch}
-    same |= {"batch": number, "state": "open", "state_changed_at": plan.planned_at, "state_by": "ingest run"}
-    rows = quarantine_rows(staged, conflicts, records, same)
-    file = write_file(folder, rows, ("partition", "offset", "epoch", "batch"))
-    sync(folder, [file.path])
-    operation = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numFiles": 1, "numOutputRows": file.rows})
-    still = partial(table.batch_commit, number, plan.ranges)
-    writer.commit(table.epoch.look_back.quarantine, still, lambda _: (operation, [file.addition()]))
-    table.epoch.look_back.again()
+def _inside(ranges: Sequence[OffsetRange], partition: str, offset: str) -> str:
+    return " OR ".join(f"(`{partition}` = {r.partition} AND `{offset}` >= {r.start} AND `{offset}` < {r.end})" for r in ranges) or "false"

@@ -1,155 +1,177 @@
-"""The staged rows of a batch on the driver: files that no commit names yet, or rows in memory, and records that are no event."""
+"""The staged records of a batch: which of them become rows, which go to quarantine, and which are duplicates (I3, I4)."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from ingest.batch.dedup import PAYLOAD, POSITION, ROW, later_copies, twice
-from ingest.batch.probe import probe
-from ingest.contract.columns import event_id_columns
-from ingest.contract.definition import Contract
-from ingest.decode.row_hash import row_hashes
-from ingest.delta.data_file import StagedFile, sync, write_file
-from ingest.delta.live_table import LiveTable
+from ingest.batch.dedup import DIFFERS, POSITION, ROW, differs_from, later_copies, twice
+from ingest.batch.parts import Parts
+from ingest.batch.probe import near, probe
+from ingest.batch.refused import id_texts
+from ingest.batch.staging import candidates
+from ingest.contract.columns import PAYLOAD_HASH
+from ingest.delta.data_file import StagedFile
+from ingest.delta.held_rows import held
+from ingest.delta.live_table import DataFile, LiveTable
+from ingest.delta.partition import read
 
-Conflicts = dict[tuple[int, int], str]
-"""Copies that differ from the first one: by partition and offset, what differs."""
-_ARRAYS = (("hashes", np.uint64), ("partitions", np.int32), ("offsets", np.int64))
+
+@dataclass(frozen=True)
+class Conflict:
+    """A copy of an event id whose payload differs from another one's: where that one is, and the id as text."""
+
+    detail: str
+    event_id: str | None
 
 
-@dataclass
-class Part:
-    """Some of the rows: those of a file, or in memory. `hashes`, `partitions` and `offsets` have a value for each row.
-
-    `lost` marks rows that are later copies of an event id.
-    """
-
-    hashes: np.ndarray
-    partitions: np.ndarray
-    offsets: np.ndarray
-    file: StagedFile | None = None
-    data: pa.Table | None = None
-    lost: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lost = np.zeros(len(self.hashes), bool)
-
-    def columns(self, folder: str, names: Sequence[str]) -> pa.Table:
-        """These columns of all rows."""
-        if self.data is not None:
-            return self.data.select(list(names))
-        assert self.file is not None, "a part is a file or in memory"
-        return pq.read_table(os.path.join(folder, self.file.path), columns=list(names), partitioning=None).select(list(names))
+Conflicts = dict[tuple[int, int], Conflict]
+"""Conflicting copies by partition and offset."""
 
 
 @dataclass
 class Staged:
-    """The staged rows of a batch of the table in `folder`. `refused` has the records that are no event (None: there are none)."""
+    """The staged records of a batch. `rows` are for the target, `refused` are records that are no event, `conflicts` go there too.
 
-    contract: Contract
-    folder: str
-    schema: pa.Schema
-    statistics: tuple[str, ...]
-    parts: list[Part]
-    refused: pa.Table | None
-    _written: list[StagedFile] = field(default_factory=list)
+    `event_id` and `payload` name the columns of the event id and of the event.
+    """
 
-    @staticmethod
-    def of(contract: Contract, folder: str, schema: pa.Schema, statistics: tuple[str, ...], outputs: pa.Table) -> Staged:
-        """The staged rows that workers describe (`staging.STAGED`). The rows of all small tasks become one part."""
-        parts, small, refused = [], [], []
-        for row in outputs.to_pylist():
-            if row["refused"] is not None:
-                refused.append(_table(row["refused"]))
-                continue
-            hashes, partitions, offsets = (np.frombuffer(row[name], kind) for name, kind in _ARRAYS)
-            if row["data"] is not None:
-                small.append(Part(hashes, partitions, offsets, data=_table(row["data"])))
-            else:
-                parts.append(Part(hashes, partitions, offsets, StagedFile(row["path"], row["size"], row["rows"], row["stats"])))
-        if small:
-            hashes, partitions, offsets = (np.concatenate([getattr(each, name) for each in small]) for name, _ in _ARRAYS)
-            parts.append(Part(hashes, partitions, offsets, data=pa.concat_tables([each.data for each in small])))
-        return Staged(contract, folder, schema, statistics, parts, pa.concat_tables(refused) if refused else None)
+    event_id: tuple[str, ...]
+    payload: tuple[str, ...]
+    rows: Parts
+    refused: Parts
+    conflicts: Conflicts = field(default_factory=dict)
+    _probed: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
 
-    def mark_copies(self) -> Conflicts:
-        """Mark later copies of an event id as lost; the least position wins (I3). Returns the copies with another payload."""
-        again = twice(np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in self.parts)]))
+    def mark_copies(self) -> None:
+        """Later copies of an event id are lost; the least position wins (I3). Those with another payload are conflicts."""
+        parts = self.rows.parts
+        again = twice(np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)]))
         if not again.size:
-            return {}
-        starts = np.cumsum([0, *(len(part.hashes) for part in self.parts)])
-        later, differs = later_copies(pa.concat_tables(self._candidates(again, starts)))
-        conflicts = {}
-        for row, text in zip(later.tolist(), differs, strict=True):
-            at = int(np.searchsorted(starts, row, side="right")) - 1
-            part, inside = self.parts[at], row - int(starts[at])
-            part.lost[inside] = True
-            if text is not None:
-                conflicts[int(part.partitions[inside]), int(part.offsets[inside])] = text
-        return conflicts
+            return
+        starts = np.cumsum([0, *(len(part.hashes) for part in parts)])
+        later = later_copies(pa.concat_tables(self._candidates(again, starts)))
+        texts = id_texts(later.filter(pc.is_valid(later[DIFFERS])), self.event_id).to_pylist()
+        at = np.searchsorted(starts, rows := later[ROW].to_numpy(), side="right") - 1
+        for number, part in enumerate(parts):
+            part.lost[rows[at == number] - starts[number]] = True
+        for position, detail in zip(_positions(later), later[DIFFERS].to_pylist(), strict=True):
+            if detail is not None:
+                self.conflicts[position] = Conflict(detail, texts.pop(0))
 
-    def _candidates(self, rows: np.ndarray, starts: np.ndarray) -> list[pa.Table]:
-        names = [column.name for column in self.contract.columns]
-        found = []
-        for part, start, end in zip(self.parts, starts, starts[1:], strict=False):
-            own = rows[(rows >= start) & (rows < end)]
+    def _candidates(self, rows: np.ndarray, starts: np.ndarray) -> Iterator[pa.Table]:
+        """The rows with these numbers as `later_copies` takes them: of a part, what the worker has handed over, the rest as it is stored."""
+        names = [*dict.fromkeys((*self.event_id, *POSITION, *self.payload))]
+        for part, start, end in zip(self.rows.parts, starts, starts[1:], strict=False):
+            own = rows[(rows >= start) & (rows < end)] - start
+            if part.copies is not None and own.size:
+                known = part.copies[ROW].to_numpy()
+                found = part.copies.filter(pa.array(np.isin(known, own)))
+                yield found.set_column(found.column_names.index(ROW), ROW, pa.array(found[ROW].to_numpy() + start))
+                own = own[~np.isin(own, known)]
             if own.size:
-                there = part.columns(self.folder, [*dict.fromkeys((*names, *POSITION))]).take(pa.array(own - start))
-                payload = pa.array(row_hashes([there[name].combine_chunks() for name in names]))
-                there = there.select([*event_id_columns(self.contract), *POSITION])
-                found.append(there.append_column(PAYLOAD, payload).append_column(ROW, pa.array(own)))
-        return found
+                there = part.columns(self.rows.folder, self._schema(names)).take(pa.array(own))
+                yield candidates(there, self.event_id, self.payload, own + start)
+
+    def compare(self, target: LiveTable, epochs: Sequence[int]) -> None:
+        """Compare with the target's rows of the same event ids: a row's payload decides about every copy in the batch (`conflicts: table`).
+
+        A copy with another payload is a conflict, unless it is that row itself, read again in one of `epochs`, those of this topic. A copy
+        with the same payload is a duplicate, even if it differs from an earlier copy in the batch.
+        """
+        names = [*dict.fromkeys((*self.event_id, *POSITION))]
+        for number, part in enumerate(self.rows.parts):
+            files = near(part.file, target, self.event_id)
+            if not files:
+                continue
+            mine = part.columns(self.rows.folder, self._schema([*names, PAYLOAD_HASH])).append_column(ROW, pa.array(np.arange(part.rows)))
+            there = _rows_there(mine.select(list(self.event_id)), files, self.rows.folder, self.rows.schema, epochs)
+            if there is None:
+                continue
+            found = mine.join(there, list(self.event_id), join_type="inner").combine_chunks()
+            itself = pc.and_(found["__here"], pc.and_(*(pc.equal(found[name], found[f"_{name}"]) for name in POSITION)))
+            alike = pc.or_(pc.equal(found[PAYLOAD_HASH], found["__hash"]), itself).to_numpy()
+            at = found[ROW].to_numpy()
+            self.rows.parts[number].lost[at] = True
+            texts = id_texts(found, self.event_id).to_pylist()
+            where = differs_from(*(found[f"_{name}"] for name in POSITION)).to_pylist()
+            for position, same, text, detail in zip(_positions(found), alike.tolist(), texts, where, strict=True):
+                if same:
+                    self.conflicts.pop(position, None)
+                else:
+                    self.conflicts[position] = Conflict(detail, text)
+
+    def spare(self, positions: Mapping[int, np.ndarray]) -> None:
+        """Records at these offsets by partition are rows of the target already: they stay rows, and count as duplicates."""
+        self.refused.lose(positions)
+        for partition, offset in list(self.conflicts):
+            if partition in positions and offset in positions[partition]:
+                del self.conflicts[partition, offset]
 
     def new_files(self, target: LiveTable) -> list[StagedFile]:
-        """The files of the rows that are no later copies and that the target does not hold, on the disk.
+        """The files of the rows that are not lost and that the target does not hold, on the disk.
 
-        A part that loses rows is written again; a part that loses all has no file.
+        Files of the target that were probed for an earlier snapshot are not opened again.
         """
-        ids, live = event_id_columns(self.contract), list(target.live.values())
-        found = []
-        for part in self.parts:
-            keep = ~part.lost
-            if live and keep.any():
-                keep[keep] = ~probe(part.columns(self.folder, ids).filter(pa.array(keep)), live, self.folder)
-            if not keep.any():
+        self._probed = {path: found for path, found in self._probed.items() if path in target.live}
+        hits: dict[int, np.ndarray] = {}
+        for number, part in enumerate(self.rows.parts):
+            if not part.kept.any():
                 continue
-            if part.file is not None and keep.all():
-                found.append(part.file)
-            else:
-                rows = part.columns(self.folder, self.schema.names).filter(pa.array(keep))
-                self._written.append(write_file(self.folder, rows.cast(self.schema), self.statistics))
-                found.append(self._written[-1])
-        for each in found:  # a size too small would make a reader find nothing
-            if (size := os.path.getsize(os.path.join(self.folder, each.path))) != each.size:
-                raise OSError(f"{each.path} has {size} bytes, and {each.size} were staged")
-        sync(self.folder, [each.path for each in found])
+            new = [file for file in near(part.file, target, self.event_id) if number not in self._probed.get(file.path, {})]
+            if new:
+                ids = part.columns(self.rows.folder, self._schema(self.event_id))
+                for file in new:
+                    self._probed.setdefault(file.path, {})[number] = np.flatnonzero(probe(ids, file, self.rows.folder))
+            there = np.zeros(part.rows, bool)
+            for found in self._probed.values():
+                there[found.get(number, np.empty(0, np.int64))] = True
+            if there.any():
+                hits[number] = there
+        return self.rows.files(hits)
+
+    def failed(self) -> Counter[int]:
+        """The number of records for quarantine by partition."""
+        found = self.refused.by_partition()
+        found.subtract(self.refused.by_partition(lost=True))
+        found.update(Counter(partition for partition, _ in self.conflicts))
         return found
 
-    def remove(self, kept: Sequence[StagedFile] = ()) -> None:
-        """Delete the staged files that are not `kept`: those of a failed batch, and those that were written again."""
-        for file in (*(part.file for part in self.parts if part.file is not None), *self._written):
-            if file not in kept:
-                with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self.folder, file.path))
+    def remove(self) -> None:
+        """Delete all staged files."""
+        self.rows.remove()
+        self.refused.remove()
 
-    def by_partition(self, *, lost: bool) -> Counter[int]:
-        """The number of rows by partition; with `lost` only later copies."""
-        found: Counter[int] = Counter()
-        for part in self.parts:
-            partitions, numbers = np.unique(part.partitions[part.lost] if lost else part.partitions, return_counts=True)
-            found.update(dict(zip(partitions.tolist(), numbers.tolist(), strict=True)))
-        return found
+    def _schema(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.rows.schema.field(name) for name in names])
 
 
-def _table(data: bytes) -> pa.Table:
-    found: Any = pa.ipc.open_stream(data).read_all()
-    return found
+def _positions(rows: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(*(rows[name].to_pylist() for name in POSITION), strict=True))
+
+
+def _rows_there(ids: pa.Table, files: Sequence[DataFile], folder: str, schema: pa.Schema, epochs: Sequence[int]) -> pa.Table | None:
+    """The first row of each of these ids in the files: its position as `__partition` and `__offset`, `__hash`, and whether it is from this
+    topic as `__here`. A row without a hash was written before conflicts were compared, and decides nothing. None if there are no rows."""
+    names = [*dict.fromkeys((*ids.column_names, *POSITION, "_epoch", PAYLOAD_HASH))]
+    found = []
+    for file in files:
+        rows = read(folder, file, pa.schema([schema.field(name).with_nullable(True) for name in names]))
+        rows = rows.filter(pc.is_valid(rows[PAYLOAD_HASH]))
+        found.append(rows.filter(pa.array(held(rows.select(ids.column_names), ids))))
+    table = pa.concat_tables(found)
+    if not table.num_rows:
+        return None
+    here = pc.is_in(table["_epoch"], value_set=pa.array(list(epochs), table["_epoch"].type))
+    columns = {name: table[name] for name in ids.column_names}
+    columns |= {**{f"_{name}": table[name] for name in POSITION}, "__hash": table[PAYLOAD_HASH], "__here": here}
+    keys = [f"_{name}" for name in POSITION]
+    ordered = pa.table(columns).sort_by([(name, "ascending") for name in (*ids.column_names, *keys)])
+    return ordered.group_by(ids.column_names, use_threads=False).aggregate([(n, "first") for n in (*keys, "__hash", "__here")]).rename_columns(
+        {f"{name}_first": name for name in (*keys, "__hash", "__here")}
+    )

@@ -1,8 +1,8 @@
 """Stage a batch: what runs in Spark's Python workers for the direct writer.
 
-Decoded rows go to Parquet files in the target's folder, and one output row describes each file. A small task hands its rows to the driver
-instead, which writes one file for all of them. Records that are no event come back with their bytes. A task that Spark tries again leaves
-only files that no commit names. Workers get this module by value.
+Rows go to Parquet files in the target's folder, records that are no event to files in the quarantine's folder. A small task hands its rows to
+the driver instead, which writes one file for all of them. A task that Spark tries again leaves only files that no commit names. Workers
+get this module by value.
 """
 
 from __future__ import annotations
@@ -14,115 +14,94 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
-from ingest.decode.arrow_json import DETAIL, RAW, REASON, BatchDecoder, Plan
-from ingest.decode.rule_expression import ArrowRule, holds
-from ingest.delta.data_file import write_file
-
-BROKEN_RULE = "broken_rule"
-SEED = 42  # Spark's own
-# A worker of PySpark hands over batches of 10,000 records. Fewer rows than this make a file that is not worth opening.
-SMALL_ROWS = 20_000
-# Spark's description of an output row.
-STAGED = (
-    "path string, size bigint, stats string, rows bigint, hashes binary, partitions binary, offsets binary, data binary, refused binary"
-)
+from ingest.batch.dedup import PAYLOAD, POSITION, ROW, later_copies, twice
+from ingest.batch.outputs import ROLL_BYTES, SMALL_BYTES, TARGET, Held, as_bytes, in_memory, is_small, positions, written
+from ingest.batch.refused import Refused
+from ingest.decode.arrow_json import REASON
+from ingest.decode.events import EventPlan, Events
+from ingest.decode.payload import payload_hashes
+from ingest.decode.row_hash import row_hashes
+from ingest.delta.partition import split
 
 
 @dataclass(frozen=True)
 class Stage:
     """What a worker needs to stage records of a batch.
 
-    `folder` is the target's folder, `schema` has the target's columns in order, `event_id` the columns of the event id, `statistics` the
-    columns with statistics, `constants` the values that are the same in all rows of the batch, `rules` the row rules by name.
+    `folder` is the target's folder and `prefix` the beginning of its new files' names, `event_id` the columns of the event id (none: no id
+    occurs twice), `statistics` the columns with statistics. With `all_copies` later copies of an event id are written too. `refused` makes
+    the quarantine's rows.
     """
 
-    decode: Plan
+    events: EventPlan
     folder: str
-    schema: pa.Schema
+    prefix: str
     event_id: tuple[str, ...]
     statistics: tuple[str, ...]
-    constants: tuple[tuple[str, int], ...]
-    rules: tuple[tuple[str, ArrowRule], ...] = ()
+    all_copies: bool
+    refused: Refused
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The output rows of a task."""
-        right: list[pa.RecordBatch] = []
-        refused: list[pa.RecordBatch] = []
-        for batch in map(self._ruled, BatchDecoder(self.decode).decode(batches)):
-            if batch.column(REASON).null_count == batch.num_rows:
-                right.append(batch)
+        right, wrong = Held(), Held()
+        for batch in Events(self.events).decode(batches):
+            reason = batch.column(REASON)
+            if reason.null_count < batch.num_rows:
+                fault = reason.is_valid()
+                wrong.add(self.refused.decoded(batch.filter(fault)))
+                batch = batch.filter(pc.invert(fault))
+            right.add(batch.select(self.events.schema.names))
+            if right.bytes > ROLL_BYTES:
+                yield from self._staged(right.taken(), small=False)
+            if wrong.bytes > ROLL_BYTES:
+                yield self.refused.staged(wrong.taken(), small=False)
+        if right.batches:
+            yield from self._staged(rows := right.taken(), small=is_small(rows))
+        if wrong.batches:
+            yield self.refused.staged(rows := wrong.taken(), small=is_small(rows))
+
+    def _staged(self, rows: pa.Table, *, small: bool) -> Iterator[pa.RecordBatch]:
+        rows = rows.cast(self.events.schema)
+        # The driver splits rows that it writes.
+        for values, at in split(rows, () if small else self.events.partition_by):
+            part = rows.take(pa.array(at)) if values else rows
+            hashes = row_hashes(part[name].combine_chunks() for name in self.event_id)
+            about: dict[str, Any] = {}
+            order, kept, copies = (None, len(part), None) if self.all_copies else self._without_copies(part, hashes)
+            if order is not None:
+                part, hashes, about = part.take(pa.array(order)), hashes[order], {"copies": as_bytes(copies)}
+            about |= {"hashes": hashes.tobytes(), **positions(part, *POSITION)}
+            part = part.slice(0, kept)
+            if small:
+                yield in_memory(TARGET, part, about)
             else:
-                fault = batch.column(REASON).is_valid()
-                refused.append(batch.filter(fault))
-                right.append(batch.filter(pc.invert(fault)))
-        if rows := sum(batch.num_rows for batch in right):
-            table = self._table(pa.Table.from_batches(right), rows)
-            found: dict[str, Any] = {"rows": rows, "hashes": self._hashes(table).tobytes()}
-            for name, column, kind in (("partitions", "_partition", np.int32), ("offsets", "_offset", np.int64)):
-                found[name] = table[column].to_numpy().astype(kind).tobytes()
-            if rows <= SMALL_ROWS:
-                found["data"] = _bytes(table)
-            else:
-                staged = write_file(self.folder, table, self.statistics)
-                found |= {"path": staged.path, "size": staged.size, "stats": staged.stats}
-            yield _output(found)
-        if sum(batch.num_rows for batch in refused):
-            names = [*RAW, "_partition", "_offset", "_kafka_timestamp", REASON, DETAIL, *self.decode.event_id]
-            yield _output({"refused": _bytes(pa.Table.from_batches(refused).select(names))})
+                yield written(TARGET, self.folder, self.prefix, part, self.statistics, values, about)
 
-    def _ruled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, with the first broken rule as the reason of each event that breaks one."""
-        reason, detail = batch.column(REASON), batch.column(DETAIL)
-        for name, rule in self.rules:
-            broken = pc.and_(pc.invert(holds(rule, batch)), reason.is_null())
-            if broken.true_count:
-                reason = pc.if_else(broken, BROKEN_RULE, reason)
-                detail = pc.if_else(broken, name, detail)
-        for column, array in ((REASON, reason), (DETAIL, detail)):
-            batch = batch.set_column(batch.schema.get_field_index(column), column, array)
-        return batch
+    def _without_copies(self, rows: pa.Table, hashes: np.ndarray) -> tuple[np.ndarray | None, int, pa.Table | None]:
+        """An order of the rows in which the later copies of an event id come last; how many are none; and, for the driver, which decides
+        about the copies of all tasks, the rows whose id occurs again, as `later_copies` takes them.
 
-    def _table(self, events: pa.Table, rows: int) -> pa.Table:
-        constants = dict(self.constants)
-        columns = []
-        for field in self.schema:
-            if field.name in constants:
-                value = constants[field.name]
-                columns.append(pa.array(np.full(rows, value, np.int64)).cast(field.type, safe=False))
-            else:
-                columns.append(events[field.name])
-        return pa.Table.from_arrays(columns, schema=self.schema)
-
-    def _hashes(self, table: pa.Table) -> np.ndarray:
-        return hashes(table, self.event_id)
+        None for the order if there are no copies, or more than the driver should get: they are written, and the driver reads them.
+        """
+        again = twice(hashes)
+        if not again.size:
+            return None, len(rows), None
+        copies = candidates(rows.take(pa.array(again)), self.event_id, self.events.payload, again)
+        later = later_copies(copies)[ROW].to_numpy()
+        if not later.size or copies.nbytes > SMALL_BYTES:
+            return None, len(rows), None
+        is_later = np.zeros(len(rows), bool)
+        is_later[later] = True
+        order = np.concatenate([np.flatnonzero(~is_later), np.flatnonzero(is_later)])
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        numbers = pa.array(place[copies[ROW].to_numpy()])
+        return order, len(order) - len(later), copies.set_column(copies.column_names.index(ROW), ROW, numbers)
 
 
-def hashes(table: pa.Table, event_id: Sequence[str]) -> np.ndarray:
-    """A 64-bit hash of each row's event id (uint64, shape (rows,)). Equal ids have equal hashes."""
-    found: np.ndarray | None = None
-    for name in event_id:
-        column = table[name]
-        texts = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
-        values = texts.to_pylist()
-        if found is None:
-            one = xxhash.xxh64_intdigest
-            found = np.fromiter((one(value, SEED) for value in values), np.uint64, len(values))
-        else:
-            found = np.fromiter(map(xxhash.xxh64_intdigest, values, found.tolist()), np.uint64, len(values))
-    assert found is not None, "an event id has columns"
-    return found
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _output(found: dict[str, Any]) -> pa.RecordBatch:
-    kinds = {"size": pa.int64(), "rows": pa.int64(), "path": pa.string(), "stats": pa.string()}
-    names = [column.split(" ")[0] for column in STAGED.split(", ")]
-    return pa.RecordBatch.from_arrays([pa.array([found.get(name)], kinds.get(name, pa.binary())) for name in names], names)
+def candidates(rows: pa.Table, event_id: Sequence[str], payload: Sequence[str], numbers: np.ndarray) -> pa.Table:
+    """The event ids, positions, payload hashes and numbers of these rows, as `later_copies` takes them."""
+    hashes = payload_hashes(((name, rows[name].combine_chunks()) for name in payload), rows.num_rows)
+    found = rows.select([*dict.fromkeys((*event_id, *POSITION))])
+    return found.append_column(PAYLOAD, pa.array(hashes)).append_column(ROW, pa.array(numbers.astype(np.int64)))

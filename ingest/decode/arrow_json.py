@@ -23,7 +23,7 @@ from msgspec import UNSET, Meta, Raw
 
 from ingest.decode.exact_json import BASE64, DecodeFault, ExactReader
 
-VALUE, REASON, DETAIL = "__value", "__code", "__detail"
+VALUE, REASON, DETAIL = "__value", "__reason", "__detail"
 RAW = (VALUE, "__key", "__headers")
 UNKNOWN = pa.field("_unknown", pa.map_(pa.string(), pa.string()))
 FAULT = (pa.field(REASON, pa.string()), pa.field(DETAIL, pa.string()))
@@ -37,22 +37,21 @@ _TIME = rf"{_DAY}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{{1,6}
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 # A negative zero that is a whole number: the typed decoder loses its sign.
 _MINUS_ZERO = r"-0[ \t\r\n,}\]]"
-# _KEY ends a key. _HIDDEN_KEY finds keys that a count of _KEY misses: those with white space before the colon.
-_KEY, _HIDDEN_KEY = '":', r'"[ \t\r\n]+:'
+_QUOTE, _COLON, _BLANK = b'": '
+# Keys that a count of quotes before a colon misses: those with white space between.
+_HIDDEN_KEY = r'"[ \t\r\n]+:'
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything that a worker needs to decode records.
 
-    `events` are the event's columns, `event_id` those of the event id, `unknown` is the contract's `unknown_fields`. With `keep_raw` valid
-    records keep key, value and headers, because a later check may still refuse them.
+    `events` are the event's columns, `event_id` those of the event id, `unknown` is the contract's `unknown_fields`.
     """
 
     events: pa.Schema
     event_id: tuple[str, ...]
     unknown: str
-    keep_raw: bool
 
     @property
     def columns(self) -> list[pa.Field]:
@@ -78,21 +77,26 @@ class BatchDecoder:
                     rows.append(self._typed(value))
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # TypeError: a tombstone
                     taken[at] = False
+            if not taken.any():
+                yield self._of_others(batch)
+                continue
             found = _fields(list(self._plan.events), rows)
-            texts = batch.column(VALUE).filter(pa.array(taken))
-            right = ~found.odd & (_numpy(pc.count_substring(texts, _KEY)) == found.keys)
-            right &= ~_numpy(pc.match_substring_regex(texts, _HIDDEN_KEY))
+            tried = batch if taken.all() else batch.filter(pa.array(taken))
+            right = ~found.odd & (_keys(tried.column(VALUE)) == found.keys)
             if self._floats:
-                right &= ~_numpy(pc.match_substring_regex(texts, _MINUS_ZERO))
+                right &= ~_numpy(pc.match_substring_regex(tried.column(VALUE), _MINUS_ZERO))
+            if right.all():
+                yield self._of_right(tried, found.arrays)
+            elif right.any():
+                mask = pa.array(right)
+                yield self._of_right(tried.filter(mask), [array.filter(mask) for array in found.arrays])
             taken[taken] = right
-            if right.any():
-                yield self._of_right(batch.filter(pa.array(taken)), [array.filter(pa.array(right)) for array in found.arrays])
             if not taken.all():
                 yield self._of_others(batch.filter(pa.array(~taken)))
 
     def _of_right(self, records: pa.RecordBatch, events: list[pa.Array]) -> pa.RecordBatch:
         nothing = [pa.nulls(records.num_rows, field.type) for field in self._plan.columns[len(events) :]]
-        return self._joined(records, [*events, *nothing], None if self._plan.keep_raw else np.zeros(records.num_rows, bool))
+        return self._joined(records, [*events, *nothing])
 
     def _of_others(self, records: pa.RecordBatch) -> pa.RecordBatch:
         events: list[dict[str, Any]] = []
@@ -101,17 +105,27 @@ class BatchDecoder:
                 events.append(self._exact(value))
             except DecodeFault as fault:
                 events.append({**fault.event_id, REASON: fault.code, DETAIL: fault.detail})
-        columns = [pa.array([event.get(field.name) for event in events], field.type) for field in self._plan.columns]
-        return self._joined(records, columns, None if self._plan.keep_raw else np.array([REASON in event for event in events]))
+        return self._joined(records, [pa.array([event.get(field.name) for event in events], field.type) for field in self._plan.columns])
 
-    def _joined(self, records: pa.RecordBatch, columns: list[pa.Array], raw: np.ndarray | None) -> pa.RecordBatch:
-        """The records' columns and the decoded ones. `raw` marks the rows that keep key, value and headers (None: all rows)."""
-        kept = []
-        for field, array in zip(records.schema, records.columns, strict=True):
-            if raw is not None and field.name in RAW:
-                array = pc.if_else(pa.array(raw), array, pa.scalar(None, field.type)) if raw.any() else pa.nulls(len(array), field.type)
-            kept.append(array)
-        return pa.RecordBatch.from_arrays([*kept, *columns], names=[*records.schema.names, *(field.name for field in self._plan.columns)])
+    def _joined(self, records: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
+        """The records' columns and the decoded ones."""
+        names = [*records.schema.names, *(field.name for field in self._plan.columns)]
+        return pa.RecordBatch.from_arrays([*records.columns, *columns], names=names)
+
+
+def _keys(texts: pa.Array) -> np.ndarray:
+    """How many keys each JSON text has (shape (rows,)): quotes with a colon right after them. -1 if white space may hide others."""
+    ends = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4).astype(np.int64)
+    data = np.frombuffer(texts.buffers()[2], np.uint8)[ends[0] : ends[-1]] if ends[-1] > ends[0] else np.empty(0, np.uint8)
+    # A colon is rare in a text, so only the bytes before one are looked at. The first byte of a text follows the end of another one, but a
+    # text that begins with a colon was refused by the decoder.
+    colons = np.flatnonzero(data == _COLON)
+    before = data[colons - 1]
+    starts = ends[:-1] - ends[0]
+    found = np.add.reduceat(np.append(before == _QUOTE, 0), np.searchsorted(colons, starts)) if len(texts) else np.empty(0, np.int64)
+    if (before <= _BLANK).any():
+        found[_numpy(pc.match_substring_regex(texts, _HIDDEN_KEY))] = -1
+    return np.asarray(found)
 
 
 def _has_float(kind: pa.DataType) -> bool:

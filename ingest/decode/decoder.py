@@ -1,7 +1,7 @@
-"""Decode Kafka records into events: one row per record, with either the contract's columns or the reason why it is refused.
+"""Decode Kafka records into events with Spark: one row per record, with either the contract's columns or the reason why it is refused.
 
-Spark's Python workers decode JSON on Arrow batches (arrow_json.py). Spark itself evaluates row rules, and event ids from a record's key or
-header. The result has the target's columns. Records for the quarantine also have `__reason`, `__detail`, and the raw `__key`, `__value` and
+Spark's Python workers decode (events.py). Spark itself evaluates the row rules of a contract that has one which workers cannot evaluate.
+The result has the target's columns. Records for the quarantine also have `__reason`, `__detail`, and the raw `__key`, `__value` and
 `__headers`. The raw columns are NULL on valid rows, so that a cached batch does not contain its bytes twice.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import cast
 
 import pyarrow as pa
@@ -17,18 +18,24 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from ingest.contract.columns import PAYLOAD_HASH, target_fields
+from ingest.contract.columns import target_columns
 from ingest.contract.definition import RAW_COLUMNS, Contract
-from ingest.contract.sql_type import to_arrow
-from ingest.decode import arrow_json, exact_json
-from ingest.decode.arrow_json import BatchDecoder, Plan
-from ingest.decode.payload import payload_hash
+from ingest.contract.sql_type import SqlType, to_arrow
+from ingest.decode import arrow_json, events, exact_json, headers, partition_value, payload, record_id, row_hash, rule_expression
+from ingest.decode.arrow_json import DETAIL, REASON, Plan
+from ingest.decode.arrow_rule import compile_rule
+from ingest.decode.events import BROKEN_RULE, EventPlan, Events
+from ingest.decode.rule_expression import ArrowRule
+from ingest.decode.rule_refusal import RuleRaises, Untranslatable
 
 HEADERS = cast(T.ArrayType, {column.name: column.data_type for column in RAW_COLUMNS}["headers"])
 
+PAYLOAD = "__payload"
+
 # Workers get these modules by value: an executor needs pyarrow, numpy and msgspec, and cannot have another version of this package.
-for _module in (arrow_json, exact_json):
+for _module in (arrow_json, events, exact_json, headers, partition_value, payload, record_id, row_hash, rule_expression):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
@@ -44,96 +51,106 @@ class BatchSource:
 
 def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataFrame:
     """Decode the records of Spark's Kafka source (key, value, headers, topic, partition, offset, timestamp)."""
-    frame = records.select(
+    try:
+        rules, by_spark = arrow_rules(contract), False
+    except (Untranslatable, RuleRaises):
+        rules, by_spark = (), bool(contract.rules)
+    plan = event_plan(contract, source, rules)
+    found = for_workers(records).mapInArrow(_worker(plan, keep_raw=by_spark), from_arrow_schema(plan.output))
+    found = found.withColumn("__headers", F.from_json("__headers", HEADERS))
+    return _ruled(found, contract) if by_spark else found
+
+
+def event_plan(contract: Contract, source: BatchSource, rules: tuple[tuple[str, ArrowRule], ...]) -> EventPlan:
+    """What workers need to decode the contract's records."""
+    json = None
+    if contract.source.format == "json":
+        fields = [pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]
+        json = Plan(pa.schema(fields), tuple(contract.event_id.columns), contract.unknown_fields)
+    constants: dict[str, int | str] = {"_topic_id": source.topic_id} if contract.event_id.kind == "position" else {}
+    constants |= {"_ingested_at": round(source.ingested_at.timestamp() * 1_000_000), "_epoch": source.epoch, "_batch": source.batch}
+    return EventPlan(
+        target_schema(contract),
+        json,
+        payload_columns(contract),
+        key=contract.event_id.kind == "key",
+        header=contract.event_id.header,
+        constants=tuple(constants.items()),
+        rules=rules,
+        partition_by=tuple(contract.layout.partition_by),
+    )
+
+
+def target_schema(contract: Contract) -> pa.Schema:
+    """The target's columns as Arrow's."""
+    return pa.schema([pa.field(field.name, to_arrow(field.type), field.nullable) for field in target_columns(contract)])
+
+
+def payload_columns(contract: Contract) -> tuple[str, ...]:
+    """The columns of the event itself: two copies that differ in one of them are in conflict."""
+    return tuple(column.name for column in (RAW_COLUMNS if contract.source.format == "raw" else contract.columns))
+
+
+def for_workers(records: DataFrame) -> DataFrame:
+    """The records of Spark's Kafka source with the columns that `Events` reads."""
+    return records.select(
         F.col("key").alias("__key"),
         F.col("value").alias("__value"),
-        F.col("headers").alias("__headers"),
+        F.to_json("headers").alias("__headers"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_kafka_timestamp"),
     )
-    faults: list[Column] = []
-    if contract.source.format == "raw":
-        frame = frame.select("*", *(F.col(f"__{column.name}").alias(column.name) for column in RAW_COLUMNS))
-    else:
-        frame = _json(frame, contract)
-        faults.append(F.when(F.col(arrow_json.REASON).isNotNull(), _fault(F.col(arrow_json.REASON), F.col(arrow_json.DETAIL))))
-    frame = frame.select(
-        "*",
-        F.lit(source.topic_id).alias("_topic_id"),
-        F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
-        F.lit(source.epoch).alias("_epoch"),
-        F.lit(source.batch).cast("bigint").alias("_batch"),
-    )
-    if contract.event_id.kind in ("key", "header"):
-        frame, more = _record_event_id(frame, contract)
-        faults += more
-    frame = frame.withColumn("__fault", F.coalesce(*faults, _no_fault()))
-    for rule in contract.rules:
-        # A rule applies only to rows whose columns are valid.
-        broken = F.col("__fault").isNull() & ~holds(rule.check)
-        frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
-    failed = F.col("__fault").isNotNull()
-    columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
+
+
+def arrow_rules(contract: Contract) -> tuple[tuple[str, ArrowRule], ...]:
+    """The row rules by name, for workers. Raises Untranslatable for one that needs Spark, RuleRaises for one that can raise."""
+    columns = tuple((field.name, field.type) for field in target_columns(contract))
+    return tuple((rule.name, _compiled(rule.check, columns)) for rule in contract.rules)
+
+
+@cache
+def _compiled(check: str, columns: tuple[tuple[str, SqlType], ...]) -> ArrowRule:
+    """Once a run, not once a batch: sqlglot parses the rule for milliseconds."""
+    return compile_rule(check, dict(columns))
+
+
+def with_payload(found: DataFrame, contract: Contract) -> DataFrame:
+    """Decoded events with a hash of the payload as `__payload`, which workers compute. Only the target's columns stay."""
     if contract.conflicts == "table":
-        columns.append(F.when(~failed, payload_hash(contract)).alias(PAYLOAD_HASH))
-    kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
-    return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
+        return found.withColumn(PAYLOAD, F.col(events.PAYLOAD_HASH))
+    names, schema = payload_columns(contract), target_schema(contract)
+    output = pa.schema([*(field.with_nullable(True) for field in schema), pa.field(PAYLOAD, pa.int64())])
+
+    def worker(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            hashes = pa.array(payload.payload_hashes(((name, batch.column(name)) for name in names), batch.num_rows).view("int64"))
+            yield pa.RecordBatch.from_arrays([*batch.columns, hashes], schema=output)
+
+    return found.select(*(F.col(f"`{name}`") for name in schema.names)).mapInArrow(worker, from_arrow_schema(output))
+
+
+def _worker(plan: EventPlan, *, keep_raw: bool) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    return lambda batches: Events(plan).decode(batches, keep_raw=keep_raw)
+
+
+def _ruled(found: DataFrame, contract: Contract) -> DataFrame:
+    """The first broken rule becomes the reason of each event that breaks one. Other events lose their raw record."""
+    for rule in contract.rules:
+        broken = F.col(REASON).isNull() & ~holds(rule.check)
+        fault = {REASON: F.lit(BROKEN_RULE), DETAIL: F.lit(rule.name)}
+        found = found.withColumn("__broken", broken)
+        found = found.withColumns({name: F.when(F.col("__broken"), value).otherwise(F.col(name)) for name, value in fault.items()})
+    failed = F.col(REASON).isNotNull()
+    raw = {name: F.when(failed, F.col(name)) for name in ("__key", "__value", "__headers")}
+    if events.PAYLOAD_HASH in found.columns:
+        raw[events.PAYLOAD_HASH] = F.when(~failed, F.col(events.PAYLOAD_HASH))
+    return found.withColumns(raw).drop("__broken")
 
 
 def holds(check: str) -> Column:
     """Whether a row meets a rule. The rule must be TRUE; NULL breaks it, as in Delta's CHECK."""
     return F.coalesce(F.expr(f"({check})"), F.lit(False))
-
-
-def _fault(code: str | Column, detail: Column) -> Column:
-    return F.struct((F.lit(code) if isinstance(code, str) else code).alias("code"), detail.cast("string").alias("detail"))
-
-
-def _no_fault() -> Column:
-    return F.lit(None).cast("struct<code:string,detail:string>")
-
-
-def _json(records: DataFrame, contract: Contract) -> DataFrame:
-    plan = plan_of(contract)
-    decoded = [T.StructField(column.name, column.data_type) for column in contract.columns]
-    if contract.unknown_fields == "keep":
-        decoded.append(T.StructField("_unknown", T.MapType(T.StringType(), T.StringType())))
-    decoded += [T.StructField(name, T.StringType()) for name in (arrow_json.REASON, arrow_json.DETAIL)]
-    # Headers go as text: Spark's Arrow writer measures every part of a nested column per record, at ten times the cost of reading it.
-    flat = records.withColumn("__headers", F.to_json("__headers"))
-    found = flat.mapInArrow(_worker(plan), T.StructType([*flat.schema.fields, *decoded]))
-    return found.withColumn("__headers", F.from_json("__headers", HEADERS))
-
-
-def plan_of(contract: Contract) -> Plan:
-    """What workers need to decode the contract's JSON."""
-    return Plan(
-        pa.schema([pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]),
-        tuple(contract.event_id.columns),
-        contract.unknown_fields,
-        # Checks after the workers may still refuse a record.
-        keep_raw=bool(contract.rules) or contract.event_id.kind != "columns",
-    )
-
-
-def _worker(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    return lambda batches: BatchDecoder(plan).decode(batches)
-
-
-def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
-    header = contract.event_id.header
-    if header is None:
-        found, where = F.col("__key"), "the key"
-    else:
-        # The last header with a name wins, as in Kafka's own Headers.lastHeader.
-        named = F.filter(F.col("__headers"), lambda item: item["key"] == header)
-        found, where = F.try_element_at(named, F.lit(-1))["value"], f"header {header}"
-    checks = [
-        F.when(found.isNull() | (F.length(found) == 0), _fault("missing_event_id", F.lit(f"{where} is missing or empty"))),
-        F.when(~F.is_valid_utf8(found.cast("string")), _fault("not_utf8", F.lit(where))),
-    ]
-    return frame.withColumn("_event_id", as_text(found)), checks
 
 
 def as_text(value: Column) -> Column:

@@ -2,73 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import reduce
-from operator import or_
+from collections.abc import Iterable, Iterator
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+import numpy as np
+import pyarrow as pa
 
-from ingest.contract.definition import RAW_COLUMNS, Contract
+from ingest.decode.row_hash import Hashes, hashed, row_hashes
 
 
-def payload_hash(contract: Contract) -> Column:
-    """XXH64 of the decoded columns, a BIGINT. A NULL column does not change the hash, so a column that is added later changes nothing.
+def payload_hashes(columns: Iterable[tuple[str, pa.Array]], rows: int) -> Hashes:
+    """A 64-bit hash of each row's columns, by name (uint64, shape (rows,)).
 
-    Tables store the hash (`conflicts: table`), so it must stay the same for values without a NULL in an array or map. It distinguishes such
-    NULLs. Without them, values that differ only in where an inner array or map ends (`[[1, 2]]`, `[[1], [2]]`) have the same hash.
+    Tables store the hash (`conflicts: table`), so it must stay the same. A column that is NULL, or a field of a STRUCT, adds nothing: a
+    column or field that is added later changes no hash. The names are part of the hash, so a value that moved to another column changes it.
     """
-    columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
-    return F.xxhash64(*(part for column in columns for part in _parts(column.name, column.data_type, F.col(f"`{column.name}`"))))
+    total = np.zeros(rows, np.uint64)
+    for name, array in columns:
+        for part, values in _parts(name, array):
+            own = hashed(np.full(rows, _of_name(part)), values)
+            total += own if not values.null_count else np.where(_valid(values), own, np.uint64(0))
+    return total
 
 
-def _parts(name: str, kind: T.DataType, value: Column) -> Iterator[Column]:
-    """The name, then the value: NULL adds nothing to the hash, so without names it would miss a value that moved to another column."""
-    yield F.when(value.isNotNull(), F.lit(name))
-    if isinstance(kind, T.StructType):
-        for field in kind.fields:
-            yield from _parts(f"{name}.{field.name}", field.dataType, value[field.name])
-    else:
-        yield _hashable(kind, value)
-        if isinstance(kind, T.ArrayType | T.MapType):
-            yield _nulls(kind, value)
+def _parts(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    if not pa.types.is_struct(array.type):
+        yield name, array
+        return
+    # The STRUCT itself counts too: one without values is not NULL.
+    yield name, pa.array(np.zeros(len(array), bool), mask=~_valid(array))
+    for field, values in zip(array.type, array.flatten(), strict=True):
+        yield from _parts(f"{name}.{field.name}", values)
 
 
-def _nulls(kind: T.DataType, value: Column) -> Column:
-    """A hash of where an array or map has NULLs, which XXH64 skips: `[null, 1]` is not `[1, null]`. NULL if there are none."""
-    text = F.to_json(_hashable(kind, value), {"ignoreNullFields": "false"})
-    return F.when(_has_null(kind, value), F.xxhash64(F.lit("with nulls"), text))
+def _of_name(name: str) -> np.uint64:
+    return np.uint64(row_hashes([pa.array([name])])[0])
 
 
-def _has_null(kind: T.DataType, value: Column) -> Column:
-    """Whether this value contains a NULL; NULL if the value itself is NULL."""
-    if isinstance(kind, T.StructType):
-        missing = (value[field.name].isNull() | _has_null(field.dataType, value[field.name]) for field in kind.fields)
-        return reduce(or_, missing, F.lit(False))
-    if isinstance(kind, T.ArrayType | T.MapType):
-        inner = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
-        items = value if isinstance(kind, T.ArrayType) else F.map_values(value)
-        return F.exists(items, lambda item: item.isNull() | _has_null(inner, item))
-    return F.lit(False)
-
-
-def _hashable(kind: T.DataType, value: Column) -> Column:
-    """The value with each MAP replaced by its entries in key order, because Spark does not hash a MAP."""
-    if not _has_map(kind):
-        return value
-    if isinstance(kind, T.MapType):
-        inner = kind.valueType
-        entries = F.transform(F.map_entries(value), lambda entry: F.struct(entry["key"], _hashable(inner, entry["value"])))
-        return F.array_sort(entries)
-    if isinstance(kind, T.ArrayType):
-        element = kind.elementType
-        return F.transform(value, lambda each: _hashable(element, each))
-    assert isinstance(kind, T.StructType)
-    return F.when(value.isNotNull(), F.struct(*(_hashable(field.dataType, value[field.name]).alias(field.name) for field in kind.fields)))
-
-
-def _has_map(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return any(_has_map(field.dataType) for field in kind.fields)
-    return isinstance(kind, T.MapType) or (isinstance(kind, T.ArrayType) and _has_map(kind.elementType))
+def _valid(array: pa.Array) -> np.ndarray:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))

@@ -19,17 +19,21 @@ HALF = np.uint64(32)
 ALL = ~np.uint64(0)
 # What NULL hashes like: a number that no value of ours is likely to be.
 NULL = np.uint64(0xD6E8FEB86659FD93)
+# Not 0: mixed with a value of zero it would stay 0, and "" would be like no value at all.
+SEED = np.uint64(0xA0761D6478BD642F)
+# What a STRUCT adds before its fields: one whose first field is NULL is not NULL.
+STRUCT = np.uint64(0xE7037ED1A0B428DB)
 
 
 def row_hashes(columns: Iterable[pa.Array]) -> Hashes:
     """The hash of each row. NULL equals only NULL, NaN equals NaN, -0.0 equals 0.0; a map's order does not count."""
     hashes: Hashes | None = None
     for column in columns:
-        hashes = _hashed(np.zeros(len(column), np.uint64) if hashes is None else hashes, column)
+        hashes = hashed(np.full(len(column), SEED) if hashes is None else hashes, column)
     return np.empty(0, np.uint64) if hashes is None else hashes
 
 
-def _hashed(hashes: Hashes, column: pa.Array) -> Hashes:
+def hashed(hashes: Hashes, column: pa.Array) -> Hashes:
     """`hashes` mixed with the values of one more column."""
     found = _hashed_values(hashes, column)
     if column.null_count:
@@ -42,8 +46,9 @@ def _hashed_values(hashes: Hashes, column: pa.Array) -> Hashes:
     if t.is_dictionary(kind):
         return _hashed_values(hashes, column.dictionary_decode())
     if t.is_struct(kind):
+        hashes = _mixed(hashes, np.full(hashes.size, STRUCT))
         for field in column.flatten():
-            hashes = _hashed(hashes, field)
+            hashes = hashed(hashes, field)
         return hashes
     if t.is_map(kind):
         return _hashed_list(hashes, column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))), ordered=False)
@@ -68,7 +73,7 @@ def _hashed_list(hashes: Hashes, column: pa.Array, *, ordered: bool) -> Hashes:
     """Hash the values of all lists at once, then add them up per list, each multiplied by its place if the order counts."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     values = column.flatten()
-    own = _hashed(np.zeros(len(values), np.uint64), values)
+    own = hashed(np.full(len(values), SEED), values)
     starts = np.cumsum(lengths) - lengths
     if ordered:
         own = _mixed(own, (np.arange(own.size) - np.repeat(starts, lengths)).astype(np.uint64))

@@ -122,10 +122,10 @@ def by_both(kind: pa.DataType, texts: Sequence[str], unknown: str = "ignore") ->
     schema = pa.schema([("x", kind)])
     values = [f'{{"x":{text}}}'.encode() for text in texts]
     records = pa.RecordBatch.from_arrays([pa.array(values), pa.array(range(len(values)))], names=["__value", "at"])
-    found = [row for batch in BatchDecoder(Plan(schema, (), unknown, keep_raw=False)).decode([records]) for row in batch.to_pylist()]
+    found = [row for batch in BatchDecoder(Plan(schema, (), unknown)).decode([records]) for row in batch.to_pylist()]
     reader = ExactReader(schema, (), unknown)
     ordered = sorted(found, key=lambda row: row["at"])
-    return [((row["x"], row["__code"], row["__detail"]), _exactly(reader, kind, value)) for row, value in zip(ordered, values, strict=True)]
+    return [((row["x"], row["__reason"], row["__detail"]), _exactly(reader, kind, value)) for row, value in zip(ordered, values, strict=True)]
 
 
 def _exactly(reader: ExactReader, kind: pa.DataType, value: bytes) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ingest.decode.arrow_json import BatchDecoder, Plan
 
-DECODER = BatchDecoder(Plan(pa.schema([("x", pa.float32())]), (), "ignore", keep_raw=False))
+DECODER = BatchDecoder(Plan(pa.schema([("x", pa.float32())]), (), "ignore"))
 EXACT = Context(prec=1_000)
 GREATEST = 0x7F7FFFFF  # the bits of the greatest FLOAT
 
@@ -20,7 +20,7 @@ GREATEST = 0x7F7FFFFF  # the bits of the greatest FLOAT
 def decoded(number: str) -> float:
     record = pa.RecordBatch.from_arrays([pa.array([f'{{"x":{number}}}'.encode()])], names=["__value"])
     (row,) = (row for batch in DECODER.decode([record]) for row in batch.to_pylist())
-    assert row["__code"] is None
+    assert row["__reason"] is None
     return float(row["x"])
 
 

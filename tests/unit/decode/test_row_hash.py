@@ -14,6 +14,7 @@ import pytest
 from ingest.decode.row_hash import row_hashes
 
 MOMENT = datetime(2025, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+PAIR = pa.struct([("a", pa.string()), ("b", pa.string())])
 POINT = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
 NAN = float("nan")
 # Different values of each type, None included.
@@ -29,6 +30,7 @@ DIFFERENT: list[tuple[pa.DataType, list[Any]]] = [
     (pa.list_(pa.int64()), [None, [], [None], [0], [0, 0], [1, 2], [2, 1], [1, 2, None]]),
     (pa.list_(pa.list_(pa.string())), [None, [], [[]], [None], [["a"], ["b"]], [["a", "b"]], [["a", "b"], []], [[], ["a", "b"]]]),
     (POINT, [None, {"x": None, "y": None}, {"x": 1, "y": []}, {"x": 1, "y": ["a"]}, {"x": 2, "y": ["a"]}]),
+    (pa.list_(PAIR), [[None], [{"a": "", "b": None}], [{"a": None, "b": ""}], [{"a": "", "b": ""}], [None, None]]),
     (pa.map_(pa.string(), pa.int64()), [None, [], [("a", 1)], [("a", 2)], [("b", 1)], [("a", None)], [("a", 1), ("b", 2)]]),
 ]
 

@@ -1,0 +1,127 @@
+"""Decode batches of Kafka records into rows of the target, or into records with the reason why they are refused. Runs in Spark's workers.
+
+Both writers use it. It needs pyarrow, numpy and msgspec. Workers get it by value, with the modules that it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.arrow_json import DETAIL, RAW, REASON, BatchDecoder, Plan
+from ingest.decode.headers import headers_of, last_header
+from ingest.decode.partition_value import UNWRITABLE, unwritable
+from ingest.decode.payload import payload_hashes
+from ingest.decode.record_id import record_ids
+from ingest.decode.rule_expression import ArrowRule, holds
+
+KEY, VALUE, HEADER_TEXTS = "__key", "__value", "__headers"
+MISSING_ID, NOT_UTF8, BROKEN_RULE = "missing_event_id", "not_utf8", "broken_rule"
+EVENT_ID, PAYLOAD_HASH = "_event_id", "_payload_hash"
+
+
+@dataclass(frozen=True)
+class EventPlan:
+    """What a worker needs to decode records.
+
+    `schema` has the target's columns in order. `json` is None for the format raw. `payload` names the columns of the payload. `header` is
+    the header with the event id, `key` says that the record's key is it. `constants` are the columns that are the same in all rows of a
+    batch, as numbers of their type or text. `rules` are the row rules by name, `partition_by` the columns of the layout.
+    """
+
+    schema: pa.Schema
+    json: Plan | None
+    payload: tuple[str, ...]
+    key: bool = False
+    header: str | None = None
+    constants: tuple[tuple[str, int | str], ...] = ()
+    rules: tuple[tuple[str, ArrowRule], ...] = ()
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of decoded batches: the target's, all nullable, the reason with its detail, and the raw record."""
+        raw = (pa.field(KEY, pa.binary()), pa.field(VALUE, pa.binary()), pa.field(HEADER_TEXTS, pa.string()))
+        faults = (pa.field(REASON, pa.string()), pa.field(DETAIL, pa.string()))
+        return pa.schema([*(field.with_nullable(True) for field in self.schema), *faults, *raw])
+
+
+class Events:
+    """Decodes batches of Kafka records: `__key`, `__value`, `__headers` (as text), `_partition`, `_offset`, `_kafka_timestamp`."""
+
+    def __init__(self, plan: EventPlan) -> None:
+        self._plan = plan
+        self._json = BatchDecoder(plan.json) if plan.json is not None else None
+
+    def decode(self, batches: Iterable[pa.RecordBatch], *, keep_raw: bool = False) -> Iterator[pa.RecordBatch]:
+        """One row for each record (`EventPlan.output`), not in their order. Rows without a reason have no raw record, unless `keep_raw`."""
+        for batch in self._json.decode(batches) if self._json is not None else batches:
+            if batch.num_rows:
+                yield self._decoded(batch, keep_raw=keep_raw)
+
+    def _decoded(self, batch: pa.RecordBatch, *, keep_raw: bool) -> pa.RecordBatch:
+        plan, rows = self._plan, batch.num_rows
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        faults = _Faults(columns.pop(REASON, None), columns.pop(DETAIL, None), rows)
+        if plan.json is None:
+            columns |= {"key": columns[KEY], "value": columns[VALUE], "headers": headers_of(columns[HEADER_TEXTS])}
+        for name, value in plan.constants:
+            columns[name] = repeated(value, plan.schema.field(name).type, rows)
+        if plan.key or plan.header is not None:
+            found = columns[KEY] if plan.header is None else last_header(columns[HEADER_TEXTS], plan.header)
+            where = "the key" if plan.header is None else f"header {plan.header}"
+            columns[EVENT_ID], missing, wrong = record_ids(found)
+            faults.add(missing, MISSING_ID, f"{where} is missing or empty")
+            faults.add(wrong, NOT_UTF8, where)
+        events = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        for name, rule in plan.rules:
+            faults.add(~_numpy(holds(rule, events)), BROKEN_RULE, name)
+        if plan.partition_by:
+            wrong, causes = unwritable(events, plan.partition_by)
+            faults.add(wrong, UNWRITABLE, causes)
+        if PAYLOAD_HASH in plan.schema.names:
+            hashes = payload_hashes(((name, columns[name]) for name in plan.payload), rows).view(np.int64)
+            columns[PAYLOAD_HASH] = pa.array(hashes, mask=faults.found)
+        for name in () if keep_raw else RAW:
+            kind = columns[name].type
+            columns[name] = pc.if_else(pa.array(faults.found), columns[name], pa.scalar(None, kind)) if faults.any else pa.nulls(rows, kind)
+        columns |= {REASON: faults.reason, DETAIL: faults.detail}
+        output = plan.output
+        return pa.RecordBatch.from_arrays([columns[name] for name in output.names], schema=output)
+
+
+class _Faults:
+    """The first fault of each record, if it has one."""
+
+    def __init__(self, reason: pa.Array | None, detail: pa.Array | None, rows: int) -> None:
+        self.reason: pa.Array = reason if reason is not None else pa.nulls(rows, pa.string())
+        self.detail: pa.Array = detail if detail is not None else pa.nulls(rows, pa.string())
+        self.found = _numpy(self.reason.is_valid()) if self.reason.null_count < rows else np.zeros(rows, bool)
+
+    @property
+    def any(self) -> bool:
+        return bool(self.found.any())
+
+    def add(self, wrong: np.ndarray, code: str, detail: str | pa.Array) -> None:
+        """Note this fault for the records that have none yet."""
+        new = wrong & ~self.found
+        if new.any():
+            mask = pa.array(new)
+            self.reason, self.detail = pc.if_else(mask, code, self.reason), pc.if_else(mask, detail, self.detail)
+            self.found = self.found | new
+
+
+def repeated(value: int | str, kind: pa.DataType, rows: int) -> pa.Array:
+    """A column with the same value in every row."""
+    if isinstance(value, str):
+        return pa.array([value], kind).take(pa.array(np.zeros(rows, np.int32)))
+    return pa.array(np.full(rows, value, np.int64)).cast(kind, safe=False)
+
+
+def _numpy(array: Any) -> np.ndarray:
+    return np.asarray(array.to_numpy(zero_copy_only=False))
