@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, Bat
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
-from ingest.delta.put import Committed, Operation, Outrun, put
+from ingest.delta.put import PAUSES_S, Committed, NotStored, Operation, OutcomeUnknown, Outrun, nothing_stored, put
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
@@ -45,6 +46,10 @@ def writer(places: Places) -> DirectWriter:
     found = DirectWriter()
     found.create_tables(CONTRACT, places)
     return found
+
+
+def _nobody_waits(_: float) -> None:
+    """No pause between two attempts."""
 
 
 def statement(epoch: int, number: int = FENCE, kind: Any = "epoch") -> BatchCommit:
@@ -104,34 +109,87 @@ def test_a_commit_between_look_and_put_is_noticed_and_decided_upon_again(places:
     assert commit is not None and commit.version == 2 and seen == [0, 1]
 
 
+class Unlucky(LocalFiles):
+    """Reports so many errors when the name of a new file is brought onto the disk. `synced` are the calls that succeeded."""
+
+    def __init__(self, errors: int) -> None:
+        self.errors, self.synced = errors, 0
+
+    def sync_name(self, path: str) -> None:
+        if self.errors > 0:
+            self.errors -= 1
+            raise OSError(errno.EIO, "no answer", path)
+        self.synced += 1
+
+
 def test_an_error_after_the_commit_was_stored_is_no_second_commit(places: Places, writer: DirectWriter) -> None:
-    class Unlucky(LocalFiles):
-        """Stores the file and then reports an error, as an object store may."""
-
-        def create(self, path: str, data: bytes, mode: int = 0o666) -> bool:
-            super().create(path, data, mode)
-            raise OSError("no answer")
-
-    table = writer.table(places.target)
+    table, files = writer.table(places.target), Unlucky(1)
     table.look()
-    outcome = put(Unlucky(), table, statement(1), ADD, [])
+    outcome = put(files, table, statement(1), ADD, [], _nobody_waits)
     assert isinstance(outcome, Committed) and table.version == 1
     assert DeltaTable(places.target).version() == 1
 
 
-def test_a_store_that_stores_nothing_stops_the_statement_after_a_few_attempts(places: Places, writer: DirectWriter) -> None:
+def test_a_commit_whose_name_is_not_on_the_disk_counts_only_after_another_sync(places: Places, writer: DirectWriter) -> None:
+    files, waited = Unlucky(3), list[float]()
+    assert isinstance(put(files, writer.table(places.target), statement(1), ADD, [], waited.append), Committed)
+    assert files.synced == 1 and waited == list(PAUSES_S[:2])
+
+
+def test_a_commit_whose_name_never_gets_onto_the_disk_has_an_unknown_outcome(places: Places, writer: DirectWriter) -> None:
+    """After a power failure it may be gone: it must not count as committed, and its data files must stay."""
+    with pytest.raises(OutcomeUnknown) as error:
+        put(Unlucky(99), writer.table(places.target), statement(1), ADD, [], _nobody_waits)
+    assert error.value.errno == errno.EIO and not nothing_stored(error.value)
+
+
+def test_a_version_that_cannot_be_read_has_an_unknown_outcome(places: Places, writer: DirectWriter) -> None:
+    class Deaf(LocalFiles):
+        """Stores nothing and reads nothing."""
+
+        def create(self, path: str, data: bytes, mode: int = 0o666) -> bool:
+            raise OSError("no answer")
+
+        def read(self, path: str) -> bytes | None:
+            raise OSError("no answer")
+
+    with pytest.raises(OutcomeUnknown) as error:
+        put(Deaf(), writer.table(places.target), statement(1), ADD, [], _nobody_waits)
+    assert not nothing_stored(error.value)
+
+
+def test_a_store_that_stores_nothing_stops_the_statement_after_growing_pauses(places: Places, writer: DirectWriter) -> None:
     attempts: list[str] = []
+    waited: list[float] = []
 
     class Broken(LocalFiles):
         """Stores nothing."""
 
         def create(self, path: str, data: bytes, mode: int = 0o666) -> bool:
             attempts.append(path)
-            raise OSError("no answer")
+            raise OSError(errno.ENOSPC, "no space", path)
 
-    with pytest.raises(OSError, match="no answer"):
-        put(Broken(), writer.table(places.target), statement(1), ADD, [])
-    assert 1 < len(attempts) < 10 and DeltaTable(places.target).version() == 0
+    with pytest.raises(NotStored, match="no space") as error:
+        put(Broken(), writer.table(places.target), statement(1), ADD, [], waited.append)
+    assert error.value.errno == errno.ENOSPC and nothing_stored(error.value), "the run says that the disk is full"
+    assert 1 < len(attempts) < 10 and waited == sorted(waited) and 1 < sum(waited) < 5
+    assert DeltaTable(places.target).version() == 0
+
+
+def test_a_fenced_and_an_outrun_statement_have_surely_stored_nothing(places: Places, writer: DirectWriter) -> None:
+    log = Logs.of(places).target
+    assert writer.fence(log, statement(1)) is not None and DirectWriter().fence(log, statement(2)) is not None
+    with pytest.raises(IngestError, match="FENCED") as fenced:
+        writer.commit_seek(log, statement(1, SEEK, "seek"))
+    another = DirectWriter()
+
+    def decide(_: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
+        another.unfenced(places.quarantine, "{}", lambda _: (ADD, []))
+        return ADD, []
+
+    with pytest.raises(IngestError, match="COMMIT_OUTRUN") as outrun:
+        writer.unfenced(places.quarantine, "{}", decide)
+    assert nothing_stored(fenced.value) and nothing_stored(outrun.value) and not nothing_stored(KeyboardInterrupt())
 
 
 @pytest.mark.parametrize("how", ["dropped and made again", "restored", "a copy put back"])
