@@ -81,8 +81,8 @@ def put(
 
     With a BatchCommit the commit also carries its transaction id. `pause` waits so many seconds before another attempt.
 
-    Raises NotStored if the store stores nothing (`nothing_stored` is then true), and OutcomeUnknown if it does not tell: the commit may then
-    be in the table, and the files that it names must stay. Raises as `LiveTable.refuse_another`, after it has taken back the commit.
+    Raises NotStored if the store stores nothing (`nothing_stored` is then true). Raises OutcomeUnknown if it does not tell: the commit may
+    be in the table, so the files that it names must stay. Raises as `LiveTable.refuse_another`, after it has taken back the commit.
     """
     version = table.version + 1
     data = _content(version, about, operation, actions)
