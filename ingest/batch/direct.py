@@ -39,7 +39,7 @@ from ingest.delta.data_file import StagedFile, sync, write_file
 from ingest.delta.direct_fit import unfit
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
-from ingest.delta.put import Operation
+from ingest.delta.put import Operation, nothing_stored
 from ingest.kafka.offsets import Planned, planned
 from ingest.runtime import crash_points
 from ingest.runtime.files import local_path
@@ -123,8 +123,8 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
 
         crash_points.at("during_target", number, table.epoch.checkpoint)
         commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
-    except BaseException:
-        if not kept:  # else a commit that names them may have been stored: VACUUM removes them if it was not
+    except BaseException as error:
+        if not kept or nothing_stored(error):  # else a commit that names them may have been stored: VACUUM removes them if it was not
             staged.remove()
         raise
     staged.remove(kept)

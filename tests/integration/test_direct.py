@@ -190,6 +190,8 @@ def test_a_fenced_run_stops_at_its_next_commit(lane: MakeLane, monkeypatch: pyte
     one.send(order("b"))
     error = one.stopped()
     assert isinstance(error, RunStopped) and error.code == "FENCED" and one.ids() == ["a"]
+    there = {path.name for path in Path(one.places.target).glob("*.parquet")}
+    assert there == {each.path for commit, _ in one.batches() for each in commit.added}, "surely nothing was stored: no file stays"
 
 
 def test_a_broken_rule_sends_a_record_to_quarantine_with_its_bytes(lane: MakeLane) -> None:
