@@ -13,6 +13,8 @@ from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 
+# The newest protocol versions that Delta's PROTOCOL.md has. With them the features are named; a later version may mean anything.
+READER_VERSION, WRITER_VERSION = 3, 7
 # Not deletionVectors: files may have some although the property was switched off again.
 # Features whose use shows in properties or in column metadata, which are looked at below, and those that need nothing of this writer.
 KNOWN = frozenset(
@@ -44,6 +46,9 @@ def unfit_because(state: TableState) -> str | None:
 
 
 def _reasons(state: TableState) -> Iterator[str]:
+    for version, known, who in ((state.reader_version, READER_VERSION, "reader"), (state.writer_version, WRITER_VERSION, "writer")):
+        if version > known:
+            yield f"has the {who} version {version} in its protocol, and {known} is the newest known one"
     if unknown := sorted(state.features - KNOWN):
         yield f"has the Delta feature {unknown[0]}"
     for name, value in sorted(state.properties.items()):
