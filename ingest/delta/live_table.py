@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote, urlparse
 
 from ingest.delta import log_errors
 from ingest.delta.batch_commit import Snapshot
@@ -25,17 +25,16 @@ from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files, local_path
 
-# A path in the log is a URI: these characters need no escape there (RFC 2396).
-SAFE = "/=+:@,;!~*'()&$-_."
-
 
 @dataclass(frozen=True)
 class DataFile:
-    """A live file. `path` is relative to the table, or absolute. `least` and `greatest` hold bounds by column as Python values.
+    """A live file. `least` and `greatest` hold bounds by column as Python values; a column without a bound may hold any value.
 
-    A column without a bound may hold any value.
+    `uri` is the file as the log names it: the action that removes it repeats this text, because delta-rs compares texts. `path` is its place:
+    relative to the table's folder, or absolute, as in a shallow clone. A file outside of the folder is another table's, and only read.
     """
 
+    uri: str
     path: str
     size: int
     rows: int | None
@@ -45,7 +44,7 @@ class DataFile:
 
     def removal(self, at_ms: int) -> dict[str, Any]:
         """The action that removes the file from the table."""
-        about = {"path": quote(self.path, safe=SAFE), "deletionTimestamp": at_ms, "dataChange": True, "extendedFileMetadata": True}
+        about = {"path": self.uri, "deletionTimestamp": at_ms, "dataChange": True, "extendedFileMetadata": True}
         return {"remove": {**about, "partitionValues": dict(self.partition_values), "size": self.size}}
 
 
@@ -129,7 +128,7 @@ class LiveTable:
             self._kinds = _kinds(self.state.schema)
         for action in actions:
             if "remove" in action:
-                self.live.pop(unquote(action["remove"]["path"]), None)
+                self.live.pop(_place(self.path, action["remove"]["path"]), None)  # other engines may escape it another way
         for action in actions:
             if "add" in action:
                 added = self._file(action["add"])
@@ -141,7 +140,8 @@ class LiveTable:
         stats = read_json(add.get("stats") or "{}", parse_float=Decimal)
         least, greatest = (self._values(stats.get(key) or {}) for key in ("minValues", "maxValues"))
         values = add.get("partitionValues") or {}
-        return DataFile(unquote(add["path"]), int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
+        path = _place(self.path, add["path"])
+        return DataFile(add["path"], path, int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
 
     def _values(self, bounds: Mapping[str, Any]) -> dict[str, Any]:
         found = {name: _value(self._kinds.get(name, ""), value) for name, value in bounds.items() if not isinstance(value, dict)}
@@ -178,6 +178,16 @@ def _value(kind: str, value: Any) -> Any:
         return None
 
 
+def _place(table: str, uri: str) -> str:
+    """The path of a file of the log: its URI is relative to the table, or absolute (PROTOCOL.md, Add File). Raises DIRECT_UNFIT."""
+    scheme = urlparse(uri).scheme
+    if scheme == "file":
+        return str(local_path(uri))
+    if scheme and "://" in uri:  # else a colon in a relative path
+        raise unfit(table, f"has files in another store ({scheme}://)")
+    return unquote(uri)
+
+
 def _not_cut(greatest: dict[str, Any]) -> dict[str, Any]:
     """The greatest values that no value exceeds: Delta in Spark cuts those of times to the millisecond."""
     return {name: value + timedelta(milliseconds=1) if isinstance(value, datetime) else value for name, value in greatest.items()}
@@ -194,8 +204,10 @@ def _loaded(path: str, version: int) -> dict[str, DataFile]:
     nothing: Sequence[Any] = [{}] * rows.num_rows
     for at, name in enumerate(columns["path"]):
         least, greatest = ((columns.get(key, nothing)[at] or {}) for key in ("min", "max"))
-        found[unquote(name)] = DataFile(
-            unquote(name),
+        place = _place(path, name)
+        found[place] = DataFile(
+            name,
+            place,
             columns["size_bytes"][at],
             columns["num_records"][at],
             columns.get("partition", nothing)[at] or {},

@@ -48,7 +48,7 @@ class TableState:
                 transactions[txn["appId"]] = int(txn["version"])
             if protocol := action.get("protocol"):
                 features = frozenset([*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())])
-                versions = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
+                versions = int(protocol.get("minReaderVersion") or 1), int(protocol.get("minWriterVersion") or 2)
             if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
                 configuration = {} if domain.get("removed") else read_json(domain["configuration"] or "{}")
                 cluster_by = tuple(".".join(names) for names in configuration.get("clusteringColumns", ()))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.data_file import read_file
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
@@ -290,6 +292,53 @@ def test_a_delete_writes_the_other_rows_of_a_file_again_with_their_nested_values
     assert writer.delete(log, statement(1, FIRST_BATCH, "rollback"), "`offset` > 9") is None
 
 
+@pytest.mark.parametrize("reloaded", [False, True])
+@pytest.mark.parametrize(
+    ("uri", "name"), [("a%20b.parquet", "a b.parquet"), ("a b.parquet", "a b.parquet"), ("a%2520b%C3%A9.parquet", "a%20bé.parquet")]
+)
+def test_a_file_is_removed_by_the_very_text_by_which_the_log_names_it(
+    uri: str, name: str, reloaded: bool, places: Places, writer: DirectWriter
+) -> None:
+    """Delta-rs keeps a file live that is removed by another spelling of its name."""
+    _renamed(places.quarantine, uri, Path(places.quarantine) / name)
+    log = Logs.of(places).quarantine
+    assert reloaded or writer.fence(log, statement(1)) is not None
+    commit = (DirectWriter() if reloaded else writer).delete(log, statement(2, SEEK, "rollback"), "`offset` = 0")
+    assert commit is not None and commit.deleted_rows == 1
+    assert DeltaTable(places.quarantine).to_pyarrow_table()["offset"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("prefix", ["file://", "file:", ""])
+def test_files_outside_of_the_table_are_read_and_taken_off_the_log_and_stay_on_the_disk(
+    prefix: str, places: Places, writer: DirectWriter, tmp_path: Path
+) -> None:
+    """A shallow clone names the files of its source by absolute URIs. They are not this table's to delete."""
+    elsewhere = tmp_path / "the source" / "part é.parquet"
+    elsewhere.parent.mkdir()
+    uri = f"{prefix}{quote(str(elsewhere))}"
+    _renamed(places.quarantine, uri, elsewhere)
+    table = writer.table(places.quarantine)
+    table.look()
+    again = DirectWriter().table(places.quarantine)
+    for found in (table, again):
+        (file,) = found.live.values()
+        assert (file.uri, Path(file.path)) == (uri, elsewhere)
+        assert read_file(found.path, file.path, pa.schema([("offset", pa.int64())]))["offset"].to_pylist() == [0, 1]
+    (file,) = table.live.values()
+    put(LocalFiles(), table, "{}", ADD, [file.removal(0)])
+    again.look()
+    assert not table.live and not again.live and elsewhere.exists()
+    assert not pa.table(DeltaTable(places.quarantine).get_add_actions()).num_rows
+
+
+def test_a_table_with_files_in_another_store_is_refused(places: Places, writer: DirectWriter) -> None:
+    _renamed(places.quarantine, "s3://bucket/a.parquet", Path(places.quarantine) / "a.parquet")
+    with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
+        writer.fence(Logs.of(places).quarantine, statement(1))
+    with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
+        writer.table(places.quarantine)
+
+
 def test_a_table_that_needs_another_writer_is_refused_before_anything_is_written(places: Places) -> None:
     clustered = Contract.model_validate({**CONTRACT.model_dump(exclude_defaults=True), "layout": {"cluster_by": ["id"]}})
     with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
@@ -307,6 +356,17 @@ def _ledger_table(rows: Sequence[LedgerRow]) -> pa.Table:
     from tests.unit.verify.proof_lake import LEDGER
 
     return pa.Table.from_pylist([vars(row) for row in rows], LEDGER)
+
+
+def _renamed(table: str, uri: str, to: Path) -> None:
+    """Append a file with two records, in the quarantine, whose name in the log is `uri`, and which is at `to`."""
+    write_deltalake(table, pa.Table.from_pylist([_record(0), _record(1)], pa.schema(DeltaTable(table).schema())), mode="append")
+    commit = Path(table) / "_delta_log" / f"{DeltaTable(table).version():020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    (add,) = [action["add"] for action in actions if "add" in action]
+    (Path(table) / add["path"]).rename(to)
+    add["path"] = uri
+    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
 def _record(offset: int) -> dict[str, Any]:
