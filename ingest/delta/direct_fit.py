@@ -82,7 +82,7 @@ def _in_type(kind: Any, name: str) -> Iterator[str]:
 
 
 def refuse_unfit(state: TableState, path: str) -> None:
-    """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. Asked at each look, because the table may change."""
+    """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. `LiveTable` asks again when the table changes."""
     if (because := unfit_because(state)) is not None:
         raise unfit(path, because)
 

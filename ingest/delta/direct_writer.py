@@ -47,27 +47,34 @@ Decide = Callable[[LiveTable], tuple[Operation, Sequence[Mapping[str, Any]]] | N
 
 
 class DirectWriter:
-    """The statements of starts and batches, with the tables as they were last looked at."""
+    """The statements of starts and batches, with the tables as they were last looked at.
+
+    With a `contract`, a change of the target during the run is judged as a start judges it.
+    """
 
     session: SparkSession | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, contract: Contract | None = None) -> None:
+        self.contract = contract
         self.files = LocalFiles()
         self._tables: dict[str, LiveTable] = {}
 
     def table(self, path: str) -> LiveTable:
         """The table at this path, loaded on first use."""
         if path not in self._tables:
-            found = LiveTable(self.files, path)
+            found = self._unread(path)
             found.load()
             self._tables[path] = found
         return self._tables[path]
+
+    def _unread(self, path: str) -> LiveTable:
+        return LiveTable(self.files, path, self.contract if path.endswith("/target") else None)
 
     def create_tables(self, contract: Contract, places: Places) -> None:
         """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
         about = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
         for definition in definitions(contract, places):
-            table = LiveTable(self.files, definition.path)
+            table = self._unread(definition.path)
             if table.load() is None:
                 refuse_unfit(replace(TableState(0).after(_creation(definition)), cluster_by=definition.cluster_by), definition.path)
                 local_path(definition.path).mkdir(parents=True, exist_ok=True)
@@ -146,7 +153,6 @@ class DirectWriter:
             batch_commit = still()
             table.look()
             assert table.state is not None, "a table without commits was refused by the look"
-            refuse_unfit(table.state, path)
             if table.state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:
                 return None
             if (decided := decide(table)) is None:
@@ -162,8 +168,6 @@ class DirectWriter:
         table = self.table(path)
         for _ in range(LOOKS_MAX):
             table.look()
-            assert table.state is not None, "a table without commits was refused by the look"
-            refuse_unfit(table.state, path)
             if (decided := decide(table)) is None or isinstance(put(self.files, table, about, *decided), Committed):
                 return
         raise _overrun(path)

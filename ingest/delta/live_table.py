@@ -14,7 +14,8 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from ingest.delta import log_errors
+from ingest.contract.definition import Contract
+from ingest.delta import contract_change, log_errors
 from ingest.delta.batch_commit import Snapshot
 from ingest.delta.commit import Commit, parse_commit
 from ingest.delta.delta_log import DeltaLog
@@ -25,13 +26,16 @@ from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files, local_path
 
+# The actions that decide how a table is to be written (PROTOCOL.md, Actions).
+DESCRIBING = frozenset({"metaData", "protocol", "domainMetadata"})
+
 
 @dataclass(frozen=True)
 class DataFile:
     """A live file. `least` and `greatest` hold bounds by column as Python values; a column without a bound may hold any value.
 
-    `uri` is the file as the log names it: the action that removes it repeats this text, because delta-rs compares texts. `path` is its place:
-    relative to the table's folder, or absolute, as in a shallow clone. A file outside of the folder is another table's, and only read.
+    `uri` is the file as the log names it: the action that removes it repeats this text, because delta-rs compares texts. `path` is its
+    place: relative to the table's folder, or absolute, as in a shallow clone. A file outside of the folder is another table's; it is read.
     """
 
     uri: str
@@ -49,10 +53,15 @@ class DataFile:
 
 
 class LiveTable:
-    """The table at `path`. `state` is None while there is no table."""
+    """The table at `path`. `state` is None while there is no table.
 
-    def __init__(self, files: Files, path: str) -> None:
+    The direct writer must know every feature that the table uses, and a target must match its `contract`. Only metadata and protocol decide
+    that, so it is asked at the load and whenever a commit changes them.
+    """
+
+    def __init__(self, files: Files, path: str, contract: Contract | None = None) -> None:
         self.path = path
+        self._contract = contract
         self.log = DeltaLog(files, path)
         self.state: TableState | None = None
         self.live: dict[str, DataFile] = {}
@@ -72,10 +81,10 @@ class LiveTable:
         return self.state.snapshot
 
     def load(self) -> TableState | None:
-        """Read the whole table anew. Raises what `DeltaLog.state` raises."""
+        """Read the whole table anew. Raises what `DeltaLog.state` raises, InvalidInput DIRECT_UNFIT and Refused CONTRACT_CHANGED."""
         state = self.log.state()
         if state is not None:
-            refuse_unfit(state, self.path)  # before deltalake opens the table, which has errors of its own for what it does not know
+            self._refuse(state)  # before deltalake opens the table, which has errors of its own for what it does not know
             self._kinds = _kinds(state.schema)
             self.live = _loaded(self.path, state.version)
             self._seen = state.version, self._files.read(self.path_of(state.version)) or b""
@@ -90,6 +99,7 @@ class LiveTable:
         """Bring the snapshot forward; returns the commits since the last look, ours included.
 
         Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND if the table is not the one of the last look, or has lost its content since.
+        Raises InvalidInput DIRECT_UNFIT and Refused CONTRACT_CHANGED if somebody has changed it so that this writer must not go on.
         """
         self.refuse_another()
         found = []
@@ -123,9 +133,11 @@ class LiveTable:
             raise unfit(self.path, "has files with deletion vectors")
         commit = parse_commit(version, actions)
         stamp = next((str(each["commitInfo"].get("txnId") or "") for each in actions if "commitInfo" in each), "")
-        self.state = replace((self.state or TableState(-1)).after(actions), version=version, stamp=stamp or self.log.stamp(version))
-        if any("metaData" in action for action in actions):
-            self._kinds = _kinds(self.state.schema)
+        state = replace((self.state or TableState(-1)).after(actions), version=version, stamp=stamp or self.log.stamp(version))
+        if any(not DESCRIBING.isdisjoint(action) for action in actions):
+            self._refuse(state)  # first: the next look asks again
+            self._kinds = _kinds(state.schema)
+        self.state = state
         for action in actions:
             if "remove" in action:
                 self.live.pop(_place(self.path, action["remove"]["path"]), None)  # other engines may escape it another way
@@ -135,6 +147,12 @@ class LiveTable:
                 self.live[added.path] = added
         self._seen = version, data
         return commit
+
+    def _refuse(self, state: TableState) -> None:
+        """As a start judges a table: another writer may have changed it since."""
+        refuse_unfit(state, self.path)
+        if self._contract is not None:
+            contract_change.refuse_state(self._contract, self.path, state)
 
     def _file(self, add: Mapping[str, Any]) -> DataFile:
         stats = read_json(add.get("stats") or "{}", parse_float=Decimal)

@@ -98,7 +98,7 @@ class TableQuery:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
-        self._direct = DirectWriter() if direct else None
+        self._direct = DirectWriter(contract) if direct else None
         self._lock: table_lock.HeldLock | None = None
         self._kafka = kafka
         self._topic = topic

@@ -14,9 +14,11 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from ingest.contract.definition import Contract
+from ingest.delta import live_table
 from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshot, Snapshots
 from ingest.delta.data_file import read_file
 from ingest.delta.delta_log import DeltaLog, Logs
@@ -26,7 +28,7 @@ from ingest.delta.put import PAUSES_S, Committed, NotStored, Operation, OutcomeU
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
-from ingest.runtime.errors import IngestError, InvalidInput
+from ingest.runtime.errors import IngestError, InvalidInput, Refused
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from tests.unit.verify.proof_lake import CONTRACT
@@ -337,6 +339,74 @@ def test_a_table_with_files_in_another_store_is_refused(places: Places, writer: 
         writer.fence(Logs.of(places).quarantine, statement(1))
     with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
         writer.table(places.quarantine)
+
+
+def _altered(places: Places, **changed: Any) -> None:
+    """Another writer changes the target's metadata."""
+    about = DeltaTable(places.target).metadata()
+    action = {"id": str(about.id), "format": {"provider": "parquet", "options": {}}, "partitionColumns": []}
+    action |= {"schemaString": DeltaTable(places.target).schema().to_json(), "configuration": about.configuration, **changed}
+    other = DirectWriter()
+    other.unfenced(places.target, "{}", lambda _: (Operation("CHANGE COLUMN", {}, {}), [{"metaData": action}]))
+
+
+def test_a_column_that_somebody_changes_during_a_run_ends_it_as_a_start_would(places: Places, writer: DirectWriter) -> None:
+    """I9: the rows of the batch were made for the table as it was."""
+    log, run = Logs.of(places).target, DirectWriter(CONTRACT)
+    assert run.fence(log, statement(1)) is not None
+    schema = DeltaTable(places.target).schema().to_json()
+    _altered(places, schemaString=schema.replace('"name":"id","type":"long"', '"name":"id","type":"string"'))
+    for _ in range(2):  # a statement that is tried again finds the same
+        with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id is string in the table, bigint in the contract"):
+            run.commit_seek(log, statement(1, SEEK, "seek"))
+    _altered(places, schemaString=schema.replace('"nullable":false', '"nullable":true', 1))
+    with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id may be null in the table"):
+        DirectWriter(CONTRACT).fence(log, statement(2))
+
+
+def test_a_change_between_look_and_commit_is_judged_before_the_commit(places: Places, writer: DirectWriter) -> None:
+    log, run = Logs.of(places).target, DirectWriter(CONTRACT)
+    assert run.fence(log, statement(1)) is not None
+
+    def decide(_: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
+        DeltaTable(places.target).alter.add_columns([Field("more", PrimitiveType("string"))])
+        return ADD, []
+
+    with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*more is in the table, not in the contract"):
+        run.commit(log, lambda: statement(1, SEEK, "seek"), decide)
+    assert DeltaTable(places.target).transaction_version("oncelake/shop/orders") == 1 << 32
+
+
+def test_a_harmless_change_of_the_table_during_a_run_goes_on(places: Places, writer: DirectWriter) -> None:
+    log, run = Logs.of(places).target, DirectWriter(CONTRACT)
+    assert run.fence(log, statement(1)) is not None
+    DeltaTable(places.target).alter.set_table_description("orders of the shop")
+    DeltaTable(places.target).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
+    assert run.commit_seek(log, statement(1, SEEK, "seek")).version == 4
+
+
+def test_a_feature_that_somebody_switches_on_during_a_run_ends_it(places: Places, writer: DirectWriter) -> None:
+    log = Logs.of(places).quarantine
+    assert writer.fence(log, statement(1)) is not None
+    DeltaTable(places.quarantine).alter.set_table_properties({"delta.appendOnly": "true"})
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
+            writer.commit_seek(log, statement(1, SEEK, "seek"))
+
+
+def test_a_table_is_judged_when_it_is_loaded_and_when_it_changes_and_not_at_every_look(
+    places: Places, writer: DirectWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+    monkeypatch.setattr(live_table, "refuse_unfit", lambda state, path: judged.append(path))
+    log, run = Logs.of(places).target, DirectWriter()
+    assert run.fence(log, statement(1)) is not None
+    for number in (1, 2, 3):
+        run.commit_seek(log, statement(1, number, "seek"))
+    assert judged == [places.target]
+    DeltaTable(places.target).alter.set_table_description("orders of the shop")
+    run.commit_seek(log, statement(1, 4, "seek"))
+    assert judged == [places.target] * 2
 
 
 def test_a_table_that_needs_another_writer_is_refused_before_anything_is_written(places: Places) -> None:
