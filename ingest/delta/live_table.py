@@ -166,11 +166,12 @@ class LiveTable:
         return {name: value for name, value in found.items() if value is not None}
 
     def _changed(self, found: str) -> RunStopped:
+        name = ".".join(self.path.split("/")[-3:-1])  # the folders of pipeline and table
         return RunStopped(
             "QUARANTINE_REWOUND" if self.path.endswith("quarantine") else "TABLE_REWOUND",
             f"{self.path} was changed during the run: {found}.",
             expected="a table from which no other process removes committed batches.",
-            remedy="`ingest seek TABLE --to table` reads the missing records again. If you can, bring the table back to its newest state "
+            remedy=f"`ingest seek {name} --to table` reads the missing records again. If you can, bring the table back to its newest state "
             "first.",
         )
 
