@@ -132,16 +132,7 @@ class DirectWriter:
 
     def commit(self, log: DeltaLog, still: writer.Still, decide: Decide) -> Commit:
         """As `try_commit`, but raises RunStopped FENCED instead of returning None."""
-        made: list[BatchCommit] = []
-
-        def again() -> BatchCommit:
-            made.append(still())
-            return made[-1]
-
-        commit = self.try_commit(log.table, again, decide)
-        if commit is None:
-            raise writer.fenced(log, made[-1])
-        return commit
+        return writer.or_fenced(log, still, lambda again: self.try_commit(log.table, again, decide))
 
     def try_commit(self, path: str, still: writer.Still, decide: Decide) -> Commit | None:
         """Commit what `decide` makes of the newest snapshot, under the transaction id of `still`.
