@@ -12,6 +12,8 @@ from typing import Any
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import is_local
+from ingest.runtime.places import Places
 
 # The newest protocol versions that Delta's PROTOCOL.md has. With them the features are named; a later version may mean anything.
 READER_VERSION, WRITER_VERSION = 3, 7
@@ -87,11 +89,18 @@ def refuse_unfit(state: TableState, path: str) -> None:
         raise unfit(path, because)
 
 
-def unfit(name: str, because: str) -> InvalidInput:
+def refuse_remote(places: Places) -> None:
+    """Raises InvalidInput DIRECT_UNFIT unless lake and checkpoints are on a local disk: on a store, only Spark's file systems write."""
+    for what, location in (("lake", places.lake), ("checkpoints", places.checkpoints)):
+        if not is_local(location):
+            raise unfit(places.name, f"has its {what} at {location}, which is not a local folder")
+
+
+def unfit(name: str, because: str, remedy: str = "set INGEST_WRITER=spark for this table.") -> InvalidInput:
     """The refusal of a table that needs the writer through Spark. `because` ends the sentence `it …`."""
     return InvalidInput(
         "DIRECT_UNFIT",
         f"the direct writer cannot write {name}: it {because}.",
         expected="a table that the direct writer can write (docs/reference/settings.md, writers).",
-        remedy="set INGEST_WRITER=spark for this table.",
+        remedy=remedy,
     )
