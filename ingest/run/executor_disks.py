@@ -32,7 +32,7 @@ def refuse_unshared(session: SparkSession, name: str, lake: str) -> None:
 
     An executor that joins later is not asked: its files are missing at the commit, so the batch fails and nothing of it is stored.
     """
-    master = session.sparkContext.master
+    master = session.sparkContext.master or "local"
     if master == "local" or master.startswith("local["):
         return
     folder, secret, files = local_path(lake) / f".executors-{uuid.uuid4().hex}", uuid.uuid4().hex, LocalFiles()
