@@ -30,6 +30,7 @@ from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.direct_fit import refuse_unfit
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import LiveTable
+from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.table_definitions import LEDGER_FIELDS, TableDefinition, definitions
 from ingest.delta.table_state import TableState
@@ -58,6 +59,7 @@ class DirectWriter:
         self.contract = contract
         self.files = LocalFiles()
         self._tables: dict[str, LiveTable] = {}
+        self._checkpoints = LogCheckpoints()
 
     def table(self, path: str) -> LiveTable:
         """The table at this path, loaded on first use."""
@@ -150,6 +152,7 @@ class DirectWriter:
                 return None
             outcome = put(self.files, table, batch_commit, *decided)
             if isinstance(outcome, Committed):
+                self._checkpoints.write_if_due(table)
                 return outcome.commit
         raise _overrun(path)
 
@@ -159,9 +162,17 @@ class DirectWriter:
         table = self.table(path)
         for _ in range(LOOKS_MAX):
             table.look()
-            if (decided := decide(table)) is None or isinstance(put(self.files, table, about, *decided), Committed):
+            if (decided := decide(table)) is None:
+                return
+            if isinstance(put(self.files, table, about, *decided), Committed):
+                self._checkpoints.write_if_due(table)
                 return
         raise _overrun(path)
+
+    def finish(self) -> None:
+        """At the end of a run that ends by itself: write checkpoints, for the next start and for readers. Raises nothing."""
+        for table in self._tables.values():
+            self._checkpoints.write_at_end(table)
 
     def _matching(self, table: LiveTable, key: Sequence[str], condition: str) -> pa.Table:
         columns = ", ".join(f"`{name}`" for name in key)

@@ -112,6 +112,7 @@ class TableQuery:
         self._stop = threading.Event()
         self._ahead = ThreadPoolExecutor(1)
         self._in_batch = False
+        self._once = False
         self._upkeep = upkeep
         # Held by a batch, by a maintenance and while an epoch is opened: none of them runs beside another.
         self._turn = threading.Lock()
@@ -124,6 +125,7 @@ class TableQuery:
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
+        self._once = trigger.once
         if self._direct is not None:
             refuse_unshared(session, self.places.name, self.places.lake)
         self._lock = table_lock.hold_table(session, self.places)
@@ -306,6 +308,8 @@ class TableQuery:
             if self._table is not None and lost is None:
                 self._table.epoch.ledger.append()
                 crash_points.at("finish_ledger", 0)
+                if self._direct is not None and self._once:
+                    self._direct.finish()
         except Exception as error:
             failure = failure or stopped(self.contract, self._kafka, error)
         self._release()
