@@ -60,7 +60,7 @@ class DeltaLog:
 
     def commits_after_checkpoint(self) -> int:
         """The number of commits that a reader reads after the last checkpoint."""
-        return self.newest() - self._checkpoint_version()
+        return self.newest() - self.checkpoint_version()
 
     def commit(self, version: int) -> Commit:
         """The commit with this version. Raises FileNotFoundError if it is gone, and Refused LOG_TORN for a file that is not JSON."""
@@ -129,7 +129,7 @@ class DeltaLog:
 
     def _tip_is_valid(self) -> bool:
         """Whether the tip still exists unchanged, and no checkpoint is ahead of the commits that follow it."""
-        return self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1] and self._checkpoint_version() <= self._advance()
+        return self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1] and self.checkpoint_version() <= self._advance()
 
     def _advance(self) -> int:
         """The newest commit that follows the tip without a gap. It becomes the tip."""
@@ -166,7 +166,7 @@ class DeltaLog:
     def _file_stamp(self, version: int) -> str | None:
         return self._files.stamp(self._path(version))
 
-    def _checkpoint_version(self) -> int:
+    def checkpoint_version(self) -> int:
         """The version of the last checkpoint; -1 if there is none. Delta cleans up only commits that a checkpoint covers."""
         data = self._files.read(f"{self._folder}/_last_checkpoint")
         try:

@@ -12,7 +12,11 @@ from typing import Any
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import is_local
+from ingest.runtime.places import Places
 
+# The newest protocol versions that Delta's PROTOCOL.md has. With them the features are named; a later version may mean anything.
+READER_VERSION, WRITER_VERSION = 3, 7
 # Not deletionVectors: files may have some although the property was switched off again.
 # Features whose use shows in properties or in column metadata, which are looked at below, and those that need nothing of this writer.
 KNOWN = frozenset(
@@ -44,6 +48,9 @@ def unfit_because(state: TableState) -> str | None:
 
 
 def _reasons(state: TableState) -> Iterator[str]:
+    for version, known, who in ((state.reader_version, READER_VERSION, "reader"), (state.writer_version, WRITER_VERSION, "writer")):
+        if version > known:
+            yield f"has the {who} version {version} in its protocol, and {known} is the newest known one"
     if unknown := sorted(state.features - KNOWN):
         yield f"has the Delta feature {unknown[0]}"
     for name, value in sorted(state.properties.items()):
@@ -77,16 +84,23 @@ def _in_type(kind: Any, name: str) -> Iterator[str]:
 
 
 def refuse_unfit(state: TableState, path: str) -> None:
-    """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. Asked at each look, because the table may change."""
+    """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. `LiveTable` asks again when the table changes."""
     if (because := unfit_because(state)) is not None:
         raise unfit(path, because)
 
 
-def unfit(name: str, because: str) -> InvalidInput:
+def refuse_remote(places: Places) -> None:
+    """Raises InvalidInput DIRECT_UNFIT unless lake and checkpoints are on a local disk: on a store, only Spark's file systems write."""
+    for what, location in (("lake", places.lake), ("checkpoints", places.checkpoints)):
+        if not is_local(location):
+            raise unfit(places.name, f"has its {what} at {location}, which is not a local folder")
+
+
+def unfit(name: str, because: str, remedy: str = "set INGEST_WRITER=spark for this table.") -> InvalidInput:
     """The refusal of a table that needs the writer through Spark. `because` ends the sentence `it …`."""
     return InvalidInput(
         "DIRECT_UNFIT",
         f"the direct writer cannot write {name}: it {because}.",
         expected="a table that the direct writer can write (docs/reference/settings.md, writers).",
-        remedy="set INGEST_WRITER=spark for this table.",
+        remedy=remedy,
     )

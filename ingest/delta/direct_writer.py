@@ -30,6 +30,7 @@ from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.direct_fit import refuse_unfit
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import LiveTable
+from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.table_definitions import LEDGER_FIELDS, TableDefinition, definitions
 from ingest.delta.table_state import TableState
@@ -47,27 +48,35 @@ Decide = Callable[[LiveTable], tuple[Operation, Sequence[Mapping[str, Any]]] | N
 
 
 class DirectWriter:
-    """The statements of starts and batches, with the tables as they were last looked at."""
+    """The statements of starts and batches, with the tables as they were last looked at.
+
+    With a `contract`, a change of the target during the run is judged as a start judges it.
+    """
 
     session: SparkSession | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, contract: Contract | None = None) -> None:
+        self.contract = contract
         self.files = LocalFiles()
         self._tables: dict[str, LiveTable] = {}
+        self._checkpoints = LogCheckpoints()
 
     def table(self, path: str) -> LiveTable:
         """The table at this path, loaded on first use."""
         if path not in self._tables:
-            found = LiveTable(self.files, path)
+            found = self._unread(path)
             found.load()
             self._tables[path] = found
         return self._tables[path]
+
+    def _unread(self, path: str) -> LiveTable:
+        return LiveTable(self.files, path, self.contract if path.endswith("/target") else None)
 
     def create_tables(self, contract: Contract, places: Places) -> None:
         """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
         about = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
         for definition in definitions(contract, places):
-            table = LiveTable(self.files, definition.path)
+            table = self._unread(definition.path)
             if table.load() is None:
                 refuse_unfit(replace(TableState(0).after(_creation(definition)), cluster_by=definition.cluster_by), definition.path)
                 local_path(definition.path).mkdir(parents=True, exist_ok=True)
@@ -125,16 +134,7 @@ class DirectWriter:
 
     def commit(self, log: DeltaLog, still: writer.Still, decide: Decide) -> Commit:
         """As `try_commit`, but raises RunStopped FENCED instead of returning None."""
-        made: list[BatchCommit] = []
-
-        def again() -> BatchCommit:
-            made.append(still())
-            return made[-1]
-
-        commit = self.try_commit(log.table, again, decide)
-        if commit is None:
-            raise writer.fenced(log, made[-1])
-        return commit
+        return writer.or_fenced(log, still, lambda again: self.try_commit(log.table, again, decide))
 
     def try_commit(self, path: str, still: writer.Still, decide: Decide) -> Commit | None:
         """Commit what `decide` makes of the newest snapshot, under the transaction id of `still`.
@@ -146,13 +146,13 @@ class DirectWriter:
             batch_commit = still()
             table.look()
             assert table.state is not None, "a table without commits was refused by the look"
-            refuse_unfit(table.state, path)
             if table.state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:
                 return None
             if (decided := decide(table)) is None:
                 return None
             outcome = put(self.files, table, batch_commit, *decided)
             if isinstance(outcome, Committed):
+                self._checkpoints.write_if_due(table)
                 return outcome.commit
         raise _overrun(path)
 
@@ -162,11 +162,17 @@ class DirectWriter:
         table = self.table(path)
         for _ in range(LOOKS_MAX):
             table.look()
-            assert table.state is not None, "a table without commits was refused by the look"
-            refuse_unfit(table.state, path)
-            if (decided := decide(table)) is None or isinstance(put(self.files, table, about, *decided), Committed):
+            if (decided := decide(table)) is None:
+                return
+            if isinstance(put(self.files, table, about, *decided), Committed):
+                self._checkpoints.write_if_due(table)
                 return
         raise _overrun(path)
+
+    def finish(self) -> None:
+        """At the end of a run that ends by itself: write checkpoints, for the next start and for readers. Raises nothing."""
+        for table in self._tables.values():
+            self._checkpoints.write_at_end(table)
 
     def _matching(self, table: LiveTable, key: Sequence[str], condition: str) -> pa.Table:
         columns = ", ".join(f"`{name}`" for name in key)

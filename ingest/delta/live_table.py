@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote, urlparse
 
-from ingest.delta import log_errors
+from ingest.contract.definition import Contract
+from ingest.delta import contract_change, log_errors
 from ingest.delta.batch_commit import Snapshot
 from ingest.delta.commit import Commit, parse_commit
 from ingest.delta.delta_log import DeltaLog
@@ -25,17 +26,19 @@ from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files, local_path
 
-# A path in the log is a URI: these characters need no escape there (RFC 2396).
-SAFE = "/=+:@,;!~*'()&$-_."
+# The actions that decide how a table is to be written (PROTOCOL.md, Actions).
+DESCRIBING = frozenset({"metaData", "protocol", "domainMetadata"})
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A live file. `path` is relative to the table, or absolute. `least` and `greatest` hold bounds by column as Python values.
+    """A live file. `least` and `greatest` hold bounds by column as Python values; a column without a bound may hold any value.
 
-    A column without a bound may hold any value.
+    `uri` is the file as the log names it: the action that removes it repeats this text, because delta-rs compares texts. `path` is its
+    place: relative to the table's folder, or absolute, as in a shallow clone. A file outside of the folder is another table's; it is read.
     """
 
+    uri: str
     path: str
     size: int
     rows: int | None
@@ -45,15 +48,20 @@ class DataFile:
 
     def removal(self, at_ms: int) -> dict[str, Any]:
         """The action that removes the file from the table."""
-        about = {"path": quote(self.path, safe=SAFE), "deletionTimestamp": at_ms, "dataChange": True, "extendedFileMetadata": True}
+        about = {"path": self.uri, "deletionTimestamp": at_ms, "dataChange": True, "extendedFileMetadata": True}
         return {"remove": {**about, "partitionValues": dict(self.partition_values), "size": self.size}}
 
 
 class LiveTable:
-    """The table at `path`. `state` is None while there is no table."""
+    """The table at `path`. `state` is None while there is no table.
 
-    def __init__(self, files: Files, path: str) -> None:
+    The direct writer must know every feature that the table uses, and a target must match its `contract`. Only metadata and protocol decide
+    that, so it is asked at the load and whenever a commit changes them.
+    """
+
+    def __init__(self, files: Files, path: str, contract: Contract | None = None) -> None:
         self.path = path
+        self._contract = contract
         self.log = DeltaLog(files, path)
         self.state: TableState | None = None
         self.live: dict[str, DataFile] = {}
@@ -73,10 +81,10 @@ class LiveTable:
         return self.state.snapshot
 
     def load(self) -> TableState | None:
-        """Read the whole table anew. Raises what `DeltaLog.state` raises."""
+        """Read the whole table anew. Raises what `DeltaLog.state` raises, InvalidInput DIRECT_UNFIT and Refused CONTRACT_CHANGED."""
         state = self.log.state()
         if state is not None:
-            refuse_unfit(state, self.path)  # before deltalake opens the table, which has errors of its own for what it does not know
+            self._refuse(state)  # before deltalake opens the table, which has errors of its own for what it does not know
             self._kinds = _kinds(state.schema)
             self.live = _loaded(self.path, state.version)
             self._seen = state.version, self._files.read(self.path_of(state.version)) or b""
@@ -91,6 +99,7 @@ class LiveTable:
         """Bring the snapshot forward; returns the commits since the last look, ours included.
 
         Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND if the table is not the one of the last look, or has lost its content since.
+        Raises InvalidInput DIRECT_UNFIT and Refused CONTRACT_CHANGED if somebody has changed it so that this writer must not go on.
         """
         self.refuse_another()
         found = []
@@ -124,12 +133,14 @@ class LiveTable:
             raise unfit(self.path, "has files with deletion vectors")
         commit = parse_commit(version, actions)
         stamp = next((str(each["commitInfo"].get("txnId") or "") for each in actions if "commitInfo" in each), "")
-        self.state = replace((self.state or TableState(-1)).after(actions), version=version, stamp=stamp or self.log.stamp(version))
-        if any("metaData" in action for action in actions):
-            self._kinds = _kinds(self.state.schema)
+        state = replace((self.state or TableState(-1)).after(actions), version=version, stamp=stamp or self.log.stamp(version))
+        if any(not DESCRIBING.isdisjoint(action) for action in actions):
+            self._refuse(state)  # first: the next look asks again
+            self._kinds = _kinds(state.schema)
+        self.state = state
         for action in actions:
             if "remove" in action:
-                self.live.pop(unquote(action["remove"]["path"]), None)
+                self.live.pop(_place(self.path, action["remove"]["path"]), None)  # other engines may escape it another way
         for action in actions:
             if "add" in action:
                 added = self._file(action["add"])
@@ -137,22 +148,30 @@ class LiveTable:
         self._seen = version, data
         return commit
 
+    def _refuse(self, state: TableState) -> None:
+        """As a start judges a table: another writer may have changed it since."""
+        refuse_unfit(state, self.path)
+        if self._contract is not None:
+            contract_change.refuse_state(self._contract, self.path, state)
+
     def _file(self, add: Mapping[str, Any]) -> DataFile:
         stats = read_json(add.get("stats") or "{}", parse_float=Decimal)
         least, greatest = (self._values(stats.get(key) or {}) for key in ("minValues", "maxValues"))
         values = add.get("partitionValues") or {}
-        return DataFile(unquote(add["path"]), int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
+        path = _place(self.path, add["path"])
+        return DataFile(add["path"], path, int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
 
     def _values(self, bounds: Mapping[str, Any]) -> dict[str, Any]:
         found = {name: _value(self._kinds.get(name, ""), value) for name, value in bounds.items() if not isinstance(value, dict)}
         return {name: value for name, value in found.items() if value is not None}
 
     def _changed(self, found: str) -> RunStopped:
+        name = ".".join(self.path.split("/")[-3:-1])  # the folders of pipeline and table
         return RunStopped(
             "QUARANTINE_REWOUND" if self.path.endswith("quarantine") else "TABLE_REWOUND",
             f"{self.path} was changed during the run: {found}.",
             expected="a table from which no other process removes committed batches.",
-            remedy="`ingest seek TABLE --to table` reads the missing records again. If you can, bring the table back to its newest state "
+            remedy=f"`ingest seek {name} --to table` reads the missing records again. If you can, bring the table back to its newest state "
             "first.",
         )
 
@@ -178,6 +197,16 @@ def _value(kind: str, value: Any) -> Any:
         return None
 
 
+def _place(table: str, uri: str) -> str:
+    """The path of a file of the log: its URI is relative to the table, or absolute (PROTOCOL.md, Add File). Raises DIRECT_UNFIT."""
+    scheme = urlparse(uri).scheme
+    if scheme == "file":
+        return str(local_path(uri))
+    if scheme and "://" in uri:  # else a colon in a relative path
+        raise unfit(table, f"has files in another store ({scheme}://)")
+    return unquote(uri)
+
+
 def _not_cut(greatest: dict[str, Any]) -> dict[str, Any]:
     """The greatest values that no value exceeds: Delta in Spark cuts those of times to the millisecond."""
     return {name: value + timedelta(milliseconds=1) if isinstance(value, datetime) else value for name, value in greatest.items()}
@@ -194,8 +223,10 @@ def _loaded(path: str, version: int) -> dict[str, DataFile]:
     nothing: Sequence[Any] = [{}] * rows.num_rows
     for at, name in enumerate(columns["path"]):
         least, greatest = ((columns.get(key, nothing)[at] or {}) for key in ("min", "max"))
-        found[unquote(name)] = DataFile(
-            unquote(name),
+        place = _place(path, name)
+        found[place] = DataFile(
+            name,
+            place,
             columns["size_bytes"][at],
             columns["num_records"][at],
             columns.get("partition", nothing)[at] or {},

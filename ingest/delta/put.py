@@ -2,7 +2,8 @@
 
 Who calls has looked at the table (`LiveTable.look`) and decided on that very snapshot. If another commit takes the version first, nothing
 is written, and the caller looks and decides anew (I8). The outcome is a value with two cases. After an error the version is read: what
-stands there says whether this attempt was stored, by its nonce.
+stands there says whether this attempt was stored, by its nonce. If the store keeps reporting errors, the exception tells the two outcomes
+apart: NotStored and OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,12 @@ from ingest import __version__
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.live_table import LiveTable
-from ingest.runtime.errors import RunStopped
+from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import LocalFiles
 
-# A store that reports errors may have stored nothing. The same bytes are put again so often, then the run stops.
-PUTS_MAX = 5
+# A store that reports errors may have stored nothing. The same bytes are put again after each of these pauses, then the run stops. They
+# grow, because a store that is overloaded needs rest; all together they are shorter than the interval between two batches may be.
+PAUSES_S = (0.1, 0.3, 0.9, 2.0)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,22 @@ class Outrun:
 Outcome = Committed | Outrun
 
 
+class NotStored(OSError):
+    """The store reported errors, and the version was read as absent after the last one: the statement is surely not in the table."""
+
+
+class OutcomeUnknown(OSError):
+    """The store reported errors, and the version could not be read, or not be made durable: the commit may be in the table."""
+
+
+def nothing_stored(error: BaseException) -> bool:
+    """Whether a statement that ended with this error is surely not in the table, so that the files it would have named may be deleted.
+
+    True for NotStored, FENCED and COMMIT_OUTRUN. Any other error, also a signal, may have come after the commit.
+    """
+    return isinstance(error, NotStored) or (isinstance(error, IngestError) and error.code in ("FENCED", "COMMIT_OUTRUN"))
+
+
 @dataclass(frozen=True)
 class Operation:
     """What DESCRIBE HISTORY shows of a commit: Delta's name for it, its parameters and metrics."""
@@ -52,39 +70,73 @@ class Operation:
 
 
 def put(
-    files: LocalFiles, table: LiveTable, about: BatchCommit | str, operation: Operation, actions: Iterable[Mapping[str, Any]]
+    files: LocalFiles,
+    table: LiveTable,
+    about: BatchCommit | str,
+    operation: Operation,
+    actions: Iterable[Mapping[str, Any]],
+    pause: Callable[[float], None] = time.sleep,
 ) -> Outcome:
     """Commit `actions` as the version after the one that `table` was last looked at. `about` is the metadata of the commit.
 
-    With a BatchCommit the commit also carries its transaction id. Raises the store's error if nothing can be stored.
+    With a BatchCommit the commit also carries its transaction id. `pause` waits so many seconds before another attempt.
+
+    Raises NotStored if the store stores nothing (`nothing_stored` is then true). Raises OutcomeUnknown if it does not tell: the commit may
+    be in the table, so the files that it names must stay. Raises as `LiveTable.refuse_another`, after it has taken back the commit.
     """
-    version, nonce = table.version + 1, str(uuid.uuid4())
-    info: dict[str, Any] = {"timestamp": round(time.time() * 1000), "operation": operation.name}
+    version = table.version + 1
+    data = _content(version, about, operation, actions)
+    if not _stored(files, table.path_of(version), data, pause):
+        return Outrun(version)
+    try:
+        table.refuse_another()  # dropped and made again since the look: our commit is behind another table's
+    except RunStopped:
+        files.remove_file(table.path_of(version))
+        raise
+    return Committed(table.wrote(data))
+
+
+def _content(version: int, about: BatchCommit | str, operation: Operation, actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """The commit's file. Its `txnId` is new, so no other commit has the same bytes."""
+    moment = round(time.time() * 1000)
+    info: dict[str, Any] = {"timestamp": moment, "operation": operation.name}
     info["operationParameters"] = dict(operation.parameters)
     if version:
         info["readVersion"] = version - 1
     # No `isBlindAppend`: with it, Delta in Spark takes our appends for reads of the table, and a MERGE of another writer fails.
     info |= {"isolationLevel": "Serializable", "operationMetrics": {name: str(number) for name, number in operation.metrics.items()}}
-    info |= {"engineInfo": f"Oncelake/{__version__}", "txnId": nonce}
+    info |= {"engineInfo": f"Oncelake/{__version__}", "txnId": str(uuid.uuid4())}
     lines: list[Mapping[str, Any]] = [{"commitInfo": info | {"userMetadata": about if isinstance(about, str) else about.to_json()}}]
     if isinstance(about, BatchCommit):
-        moment = round(time.time() * 1000)
         lines.append({"txn": {"appId": about.app_id, "version": about.id.txn_version, "lastUpdated": moment}})
-    data = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in (*lines, *actions)).encode()
-    for attempt in range(1, PUTS_MAX + 1):
+    return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in (*lines, *actions)).encode()
+
+
+def _stored(files: LocalFiles, path: str, data: bytes, pause: Callable[[float], None]) -> bool:
+    """Store `data` at `path`, on the disk; False if another commit is there. Raises NotStored and OutcomeUnknown."""
+    failure: OSError | None = None
+    surely_not = True
+    for wait_s in (0.0, *PAUSES_S):
+        if wait_s:
+            pause(wait_s)
         try:
-            files.create(table.path_of(version), data)
-        except OSError:
-            if files.read(table.path_of(version)) is None and attempt == PUTS_MAX:
-                raise
-        there = files.read(table.path_of(version))
-        if there == data:
-            try:
-                table.refuse_another()  # dropped and made again since the look: our commit is behind another table's
-            except RunStopped:
-                files.remove_file(table.path_of(version))
-                raise
-            return Committed(table.wrote(data))
-        if there is not None:
-            return Outrun(version)
-    raise OSError(f"{table.path_of(version)} was stored, and is not there")
+            if files.create(path, data):
+                return True
+        except OSError as error:
+            failure = error
+        try:
+            there = files.read(path)
+            surely_not = there is None
+            if there == data:  # of an earlier attempt, or of this one: an error came after its name was there
+                files.sync_name(path)
+                return True
+            if there is not None:
+                return False
+        except OSError as error:
+            failure, surely_not = error, False
+    kind = NotStored if surely_not else OutcomeUnknown
+    if failure is None:
+        raise kind(f"{path} exists for a create, and not for a read")
+    if failure.errno is None:
+        raise kind(str(failure)) from failure
+    raise kind(failure.errno, failure.strerror, failure.filename or path) from failure

@@ -307,13 +307,18 @@ def append_quality(session: SparkSession, contract: Contract, places: Places, ro
 
 def _commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:
     """As `_try_commit`, but raises RunStopped FENCED instead of returning None."""
+    return or_fenced(log, still, lambda again: _try_commit(session, log, again, write))
+
+
+def or_fenced(log: DeltaLog, still: Still, attempt: Callable[[Still], Commit | None]) -> Commit:
+    """The commit of `attempt`, which calls what it gets in place of `still`. Raises RunStopped FENCED if it returns None."""
     made: list[BatchCommit] = []
 
     def again() -> BatchCommit:
         made.append(still())
         return made[-1]
 
-    commit = _try_commit(session, log, again, write)
+    commit = attempt(again)
     if commit is None:
         raise fenced(log, made[-1])
     return commit

@@ -20,6 +20,7 @@ from ingest.batch.direct import process_direct, refuse_unfit
 from ingest.contract.definition import Contract
 from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
+from ingest.delta.direct_fit import refuse_remote
 from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.query_failure import stopped
@@ -28,6 +29,7 @@ from ingest.kafka.topic_state import TopicState
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run import table_lock
+from ingest.run.executor_disks import refuse_unshared
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import files_of, is_local
@@ -81,7 +83,8 @@ class StopRequested(Exception):
 class TableQuery:
     """A table's query. `error` is the error that ended it, None without one.
 
-    `notes` says what its starts have repaired, `maintained` what the upkeep did.
+    `notes` says what its starts have repaired, `maintained` what the upkeep did. `direct` chooses the direct writer; raises InvalidInput
+    DIRECT_UNFIT for places that it cannot write to.
     """
 
     def __init__(
@@ -98,7 +101,9 @@ class TableQuery:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
-        self._direct = DirectWriter() if direct else None
+        if direct:
+            refuse_remote(places)
+        self._direct = DirectWriter(contract) if direct else None
         self._lock: table_lock.HeldLock | None = None
         self._kafka = kafka
         self._topic = topic
@@ -107,6 +112,7 @@ class TableQuery:
         self._stop = threading.Event()
         self._ahead = ThreadPoolExecutor(1)
         self._in_batch = False
+        self._once = False
         self._upkeep = upkeep
         # Held by a batch, by a maintenance and while an epoch is opened: none of them runs beside another.
         self._turn = threading.Lock()
@@ -119,6 +125,9 @@ class TableQuery:
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
+        self._once = trigger.once
+        if self._direct is not None:
+            refuse_unshared(session, self.places.name, self.places.lake)
         self._lock = table_lock.hold_table(session, self.places)
         try:
             if self._direct is not None:
@@ -299,6 +308,8 @@ class TableQuery:
             if self._table is not None and lost is None:
                 self._table.epoch.ledger.append()
                 crash_points.at("finish_ledger", 0)
+                if self._direct is not None and self._once:
+                    self._direct.finish()
         except Exception as error:
             failure = failure or stopped(self.contract, self._kafka, error)
         self._release()

@@ -87,7 +87,10 @@ class LocalFiles:
             file.write(data)
 
     def create(self, path: str, data: bytes, mode: int = ANYBODY) -> bool:
-        """Write a new file atomically. False if `path` exists already; then nothing changes, even if two processes try at once."""
+        """Write a new file atomically. False if `path` exists already; then nothing changes, even if two processes try at once.
+
+        After an OSError the file may be there, and may be gone after a power failure (`sync_name`).
+        """
         target = local_path(path)
         with _beside(target, mode) as (temporary, file):
             file.write(data)
@@ -96,12 +99,16 @@ class LocalFiles:
                 os.link(temporary, target)  # unlike a rename it never replaces a file
             except FileExistsError:
                 return False
-        folder = os.open(target.parent, os.O_RDONLY)
+        self.sync_name(path)
+        return True
+
+    def sync_name(self, path: str) -> None:
+        """Bring the name of a file onto the disk, that is, its folder. `create` does it; repeat it if that reported an error."""
+        folder = os.open(local_path(path).parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-        return True
 
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """The rows of a Parquet file as JSON-like values, with the struct `columns` that it has; rows with only nulls are left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -82,6 +83,39 @@ def nothing_is_lost_or_doubled(lake: Pipeline, cluster: Cluster) -> None:
     lake.verified()
     lake.judge().assert_clean()
     until(lambda: not cluster.executors(), "all executors have ended")
+
+
+def test_a_lake_that_executors_do_not_see_is_refused_by_name_and_one_that_they_share_is_not(lake: Pipeline, tmp_path: Path) -> None:
+    """DIRECT_UNFIT: the folder of a process is another one in each executor, as a disk that only the driver has."""
+    code = f"""
+from pathlib import Path
+from ingest.run.executor_disks import refuse_unshared
+from ingest.runtime import spark
+from ingest.runtime.errors import InvalidInput
+with spark.session({lake.environment["INGEST_MASTER"]!r}, Path("spark.log").resolve(), short=True) as session:
+    refuse_unshared(session, "shop.orders", {str(tmp_path / "shared")!r})
+    try:
+        refuse_unshared(session, "shop.orders", "/proc/self/cwd/own")
+    except InvalidInput as error:
+        print(error.code, error.found)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, **lake.environment, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.startswith(
+        "DIRECT_UNFIT the direct writer cannot write shop.orders: it has its lake at /proc/self/cwd/own, which is not"
+    )
+    assert not [*(tmp_path / "shared").iterdir(), *(tmp_path / "own").iterdir()], "the question leaves nothing behind"
+
+
+def test_the_direct_writer_takes_the_files_of_executors(lake: Pipeline, cluster: Cluster) -> None:
+    lake.start("--once", "--writer", "direct").ended(0)
+    nothing_is_lost_or_doubled(lake, cluster)
 
 
 def test_executors_lost_between_quarantine_and_merge_have_their_partitions_recomputed(lake: Pipeline, cluster: Cluster) -> None:

@@ -190,6 +190,50 @@ def test_a_fenced_run_stops_at_its_next_commit(lane: MakeLane, monkeypatch: pyte
     one.send(order("b"))
     error = one.stopped()
     assert isinstance(error, RunStopped) and error.code == "FENCED" and one.ids() == ["a"]
+    there = {path.name for path in Path(one.places.target).glob("*.parquet")}
+    assert there == {each.path for commit, _ in one.batches() for each in commit.added}, "surely nothing was stored: no file stays"
+
+
+def test_spark_reads_and_continues_a_table_through_the_checkpoint_of_the_direct_writer(lane: MakeLane) -> None:
+    """Nobody else writes checkpoints of a table that only the direct writer writes."""
+    from ingest.delta.direct_writer import NOTHING, DirectWriter
+    from ingest.delta.log_checkpoint import BEHIND_MAX
+
+    one = direct(lane, {"n": "INT", "d": "DECIMAL(20,3)"})
+    one.send(order("a", n=1, d="1.5"), order("b", n=2))
+    one.run()
+    log, writer = Path(one.places.target) / "_delta_log", DirectWriter()
+    for _ in range(120):
+        writer.unfenced(one.places.target, "{}", lambda _: (NOTHING, ()))
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    at = int(checkpoint.name[:20])
+    assert at >= BEHIND_MAX - 1
+    for path in log.glob("*.json"):
+        if int(path.name[:20]) <= at:
+            path.unlink()
+    one.forget_tables()
+    assert one.ids() == ["a", "b"] and [row["id"] for row in one.target().where("n = 2").collect()] == ["b"]
+    assert DeltaTable(one.places.target).to_pyarrow_table().num_rows == 2
+    for who in (True, False):
+        one.direct = who
+        one.send(order("b", n=2), order(f"by {who}"))
+        (report,) = one.run()
+        assert (report.inserted, report.duplicate) == (1, 1)
+        one.forget_tables()
+    assert one.ids() == ["a", "b", "by False", "by True"]
+    one.balanced()
+
+
+def test_the_end_of_once_writes_checkpoints_of_the_logs(lane: MakeLane) -> None:
+    one = direct(lane, {"n": "INT"})
+    for number in range(5):
+        one.send(order(f"{number}a"), order(f"{number}b"), order(f"{number}c"))
+        one.run(max_records=1)
+    behind = {table: one.log(table).commits_after_checkpoint() for table in ("target", "quarantine", "ledger")}
+    assert max(behind.values()) <= 10 and list((Path(one.places.target) / "_delta_log").glob("*.checkpoint.parquet"))
+    one.forget_tables()
+    assert len(one.ids()) == 15
+    one.balanced()
 
 
 def test_a_broken_rule_sends_a_record_to_quarantine_with_its_bytes(lane: MakeLane) -> None:

@@ -25,6 +25,15 @@ VARIANT = {"type": "array", "elementType": "variant", "containsNull": True}
 def test_a_table_as_a_start_creates_it_is_fit() -> None:
     supported = frozenset({"appendOnly", "invariants", "timestampNtz", "columnMapping", "changeDataFeed"})
     assert unfit_because(PLAIN) is None and unfit_because(replace(PLAIN, features=supported)) is None
+    assert unfit_because(replace(PLAIN, reader_version=3, writer_version=7)) is None
+
+
+def test_the_protocols_versions_come_from_the_log_also_without_features() -> None:
+    later = PLAIN.after([{"protocol": {"minReaderVersion": 4, "minWriterVersion": 8}}])
+    assert (later.reader_version, later.writer_version) == (4, 8)
+    assert later.after([{"txn": {"appId": "a", "version": 1}}]).reader_version == 4, "a commit without a protocol changes nothing"
+    found = unfit_because(later)
+    assert found is not None and "version" in found
 
 
 @pytest.mark.parametrize(
@@ -35,6 +44,8 @@ def test_a_table_as_a_start_creates_it_is_fit() -> None:
         ({"properties": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
         ({"properties": {"delta.enableRowTracking": "TRUE"}}, "enableRowTracking"),
         ({"properties": {"delta.constraints.positive": "n > 0"}}, "constraint positive"),
+        ({"reader_version": 4}, "reader version 4"),
+        ({"writer_version": 8}, "writer version 8"),
         ({"partition_by": ("c",)}, "partitioned by c"),
         ({"cluster_by": ("c",)}, "clustered by c"),
         ({"schema": schema(**{"delta.generationExpression": "1"})}, "generationExpression"),

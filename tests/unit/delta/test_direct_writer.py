@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Sequence
@@ -9,21 +10,25 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from ingest.contract.definition import Contract
+from ingest.delta import live_table
 from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.data_file import read_file
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
-from ingest.delta.put import Committed, Operation, Outrun, put
+from ingest.delta.put import PAUSES_S, Committed, NotStored, Operation, OutcomeUnknown, Outrun, nothing_stored, put
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
-from ingest.runtime.errors import IngestError, InvalidInput
+from ingest.runtime.errors import IngestError, InvalidInput, Refused
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from tests.unit.verify.proof_lake import CONTRACT
@@ -45,6 +50,10 @@ def writer(places: Places) -> DirectWriter:
     found = DirectWriter()
     found.create_tables(CONTRACT, places)
     return found
+
+
+def _nobody_waits(_: float) -> None:
+    """No pause between two attempts."""
 
 
 def statement(epoch: int, number: int = FENCE, kind: Any = "epoch") -> BatchCommit:
@@ -104,34 +113,87 @@ def test_a_commit_between_look_and_put_is_noticed_and_decided_upon_again(places:
     assert commit is not None and commit.version == 2 and seen == [0, 1]
 
 
+class Unlucky(LocalFiles):
+    """Reports so many errors when the name of a new file is brought onto the disk. `synced` are the calls that succeeded."""
+
+    def __init__(self, errors: int) -> None:
+        self.errors, self.synced = errors, 0
+
+    def sync_name(self, path: str) -> None:
+        if self.errors > 0:
+            self.errors -= 1
+            raise OSError(errno.EIO, "no answer", path)
+        self.synced += 1
+
+
 def test_an_error_after_the_commit_was_stored_is_no_second_commit(places: Places, writer: DirectWriter) -> None:
-    class Unlucky(LocalFiles):
-        """Stores the file and then reports an error, as an object store may."""
-
-        def create(self, path: str, data: bytes, mode: int = 0o666) -> bool:
-            super().create(path, data, mode)
-            raise OSError("no answer")
-
-    table = writer.table(places.target)
+    table, files = writer.table(places.target), Unlucky(1)
     table.look()
-    outcome = put(Unlucky(), table, statement(1), ADD, [])
+    outcome = put(files, table, statement(1), ADD, [], _nobody_waits)
     assert isinstance(outcome, Committed) and table.version == 1
     assert DeltaTable(places.target).version() == 1
 
 
-def test_a_store_that_stores_nothing_stops_the_statement_after_a_few_attempts(places: Places, writer: DirectWriter) -> None:
+def test_a_commit_whose_name_is_not_on_the_disk_counts_only_after_another_sync(places: Places, writer: DirectWriter) -> None:
+    files, waited = Unlucky(3), list[float]()
+    assert isinstance(put(files, writer.table(places.target), statement(1), ADD, [], waited.append), Committed)
+    assert files.synced == 1 and waited == list(PAUSES_S[:2])
+
+
+def test_a_commit_whose_name_never_gets_onto_the_disk_has_an_unknown_outcome(places: Places, writer: DirectWriter) -> None:
+    """After a power failure it may be gone: it must not count as committed, and its data files must stay."""
+    with pytest.raises(OutcomeUnknown) as error:
+        put(Unlucky(99), writer.table(places.target), statement(1), ADD, [], _nobody_waits)
+    assert error.value.errno == errno.EIO and not nothing_stored(error.value)
+
+
+def test_a_version_that_cannot_be_read_has_an_unknown_outcome(places: Places, writer: DirectWriter) -> None:
+    class Deaf(LocalFiles):
+        """Stores nothing and reads nothing."""
+
+        def create(self, path: str, data: bytes, mode: int = 0o666) -> bool:
+            raise OSError("no answer")
+
+        def read(self, path: str) -> bytes | None:
+            raise OSError("no answer")
+
+    with pytest.raises(OutcomeUnknown) as error:
+        put(Deaf(), writer.table(places.target), statement(1), ADD, [], _nobody_waits)
+    assert not nothing_stored(error.value)
+
+
+def test_a_store_that_stores_nothing_stops_the_statement_after_growing_pauses(places: Places, writer: DirectWriter) -> None:
     attempts: list[str] = []
+    waited: list[float] = []
 
     class Broken(LocalFiles):
         """Stores nothing."""
 
         def create(self, path: str, data: bytes, mode: int = 0o666) -> bool:
             attempts.append(path)
-            raise OSError("no answer")
+            raise OSError(errno.ENOSPC, "no space", path)
 
-    with pytest.raises(OSError, match="no answer"):
-        put(Broken(), writer.table(places.target), statement(1), ADD, [])
-    assert 1 < len(attempts) < 10 and DeltaTable(places.target).version() == 0
+    with pytest.raises(NotStored, match="no space") as error:
+        put(Broken(), writer.table(places.target), statement(1), ADD, [], waited.append)
+    assert error.value.errno == errno.ENOSPC and nothing_stored(error.value), "the run says that the disk is full"
+    assert 1 < len(attempts) < 10 and waited == sorted(waited) and 1 < sum(waited) < 5
+    assert DeltaTable(places.target).version() == 0
+
+
+def test_a_fenced_and_an_outrun_statement_have_surely_stored_nothing(places: Places, writer: DirectWriter) -> None:
+    log = Logs.of(places).target
+    assert writer.fence(log, statement(1)) is not None and DirectWriter().fence(log, statement(2)) is not None
+    with pytest.raises(IngestError, match="FENCED") as fenced:
+        writer.commit_seek(log, statement(1, SEEK, "seek"))
+    another = DirectWriter()
+
+    def decide(_: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
+        another.unfenced(places.quarantine, "{}", lambda _: (ADD, []))
+        return ADD, []
+
+    with pytest.raises(IngestError, match="COMMIT_OUTRUN") as outrun:
+        writer.unfenced(places.quarantine, "{}", decide)
+    assert nothing_stored(fenced.value) and nothing_stored(outrun.value) and not nothing_stored(KeyboardInterrupt())
 
 
 @pytest.mark.parametrize("how", ["dropped and made again", "restored", "a copy put back"])
@@ -151,7 +213,7 @@ def test_a_table_that_is_another_one_is_refused_at_the_next_look(how: str, place
             other = DirectWriter()
             other.create_tables(CONTRACT, places)
             assert other.fence(log, statement(1)) is not None
-    with pytest.raises(IngestError, match="TABLE_REWOUND"):
+    with pytest.raises(IngestError, match=r"(?s)TABLE_REWOUND.*ingest seek shop\.orders --to table"):
         writer.commit_seek(log, statement(1, SEEK, "seek"))
 
 
@@ -232,6 +294,121 @@ def test_a_delete_writes_the_other_rows_of_a_file_again_with_their_nested_values
     assert writer.delete(log, statement(1, FIRST_BATCH, "rollback"), "`offset` > 9") is None
 
 
+@pytest.mark.parametrize("reloaded", [False, True])
+@pytest.mark.parametrize(
+    ("uri", "name"), [("a%20b.parquet", "a b.parquet"), ("a b.parquet", "a b.parquet"), ("a%2520b%C3%A9.parquet", "a%20bé.parquet")]
+)
+def test_a_file_is_removed_by_the_very_text_by_which_the_log_names_it(
+    uri: str, name: str, reloaded: bool, places: Places, writer: DirectWriter
+) -> None:
+    """Delta-rs keeps a file live that is removed by another spelling of its name."""
+    _renamed(places.quarantine, uri, Path(places.quarantine) / name)
+    log = Logs.of(places).quarantine
+    assert reloaded or writer.fence(log, statement(1)) is not None
+    commit = (DirectWriter() if reloaded else writer).delete(log, statement(2, SEEK, "rollback"), "`offset` = 0")
+    assert commit is not None and commit.deleted_rows == 1
+    assert DeltaTable(places.quarantine).to_pyarrow_table()["offset"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("prefix", ["file://", "file:", ""])
+def test_files_outside_of_the_table_are_read_and_taken_off_the_log_and_stay_on_the_disk(
+    prefix: str, places: Places, writer: DirectWriter, tmp_path: Path
+) -> None:
+    """A shallow clone names the files of its source by absolute URIs. They are not this table's to delete."""
+    elsewhere = tmp_path / "the source" / "part é.parquet"
+    elsewhere.parent.mkdir()
+    uri = f"{prefix}{quote(str(elsewhere))}"
+    _renamed(places.quarantine, uri, elsewhere)
+    table = writer.table(places.quarantine)
+    table.look()
+    again = DirectWriter().table(places.quarantine)
+    for found in (table, again):
+        (file,) = found.live.values()
+        assert (file.uri, Path(file.path)) == (uri, elsewhere)
+        assert read_file(found.path, file.path, pa.schema([("offset", pa.int64())]))["offset"].to_pylist() == [0, 1]
+    (file,) = table.live.values()
+    put(LocalFiles(), table, "{}", ADD, [file.removal(0)])
+    again.look()
+    assert not table.live and not again.live and elsewhere.exists()
+    assert not pa.table(DeltaTable(places.quarantine).get_add_actions()).num_rows
+
+
+def test_a_table_with_files_in_another_store_is_refused(places: Places, writer: DirectWriter) -> None:
+    _renamed(places.quarantine, "s3://bucket/a.parquet", Path(places.quarantine) / "a.parquet")
+    with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
+        writer.fence(Logs.of(places).quarantine, statement(1))
+    with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
+        writer.table(places.quarantine)
+
+
+def _altered(places: Places, **changed: Any) -> None:
+    """Another writer changes the target's metadata."""
+    about = DeltaTable(places.target).metadata()
+    action = {"id": str(about.id), "format": {"provider": "parquet", "options": {}}, "partitionColumns": []}
+    action |= {"schemaString": DeltaTable(places.target).schema().to_json(), "configuration": about.configuration, **changed}
+    other = DirectWriter()
+    other.unfenced(places.target, "{}", lambda _: (Operation("CHANGE COLUMN", {}, {}), [{"metaData": action}]))
+
+
+def test_a_column_that_somebody_changes_during_a_run_ends_it_as_a_start_would(places: Places, writer: DirectWriter) -> None:
+    """I9: the rows of the batch were made for the table as it was."""
+    log, run = Logs.of(places).target, DirectWriter(CONTRACT)
+    assert run.fence(log, statement(1)) is not None
+    schema = DeltaTable(places.target).schema().to_json()
+    _altered(places, schemaString=schema.replace('"name":"id","type":"long"', '"name":"id","type":"string"'))
+    for _ in range(2):  # a statement that is tried again finds the same
+        with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id is string in the table, bigint in the contract"):
+            run.commit_seek(log, statement(1, SEEK, "seek"))
+    _altered(places, schemaString=schema.replace('"nullable":false', '"nullable":true', 1))
+    with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id may be null in the table"):
+        DirectWriter(CONTRACT).fence(log, statement(2))
+
+
+def test_a_change_between_look_and_commit_is_judged_before_the_commit(places: Places, writer: DirectWriter) -> None:
+    log, run = Logs.of(places).target, DirectWriter(CONTRACT)
+    assert run.fence(log, statement(1)) is not None
+
+    def decide(_: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
+        DeltaTable(places.target).alter.add_columns([Field("more", PrimitiveType("string"))])
+        return ADD, []
+
+    with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*more is in the table, not in the contract"):
+        run.commit(log, lambda: statement(1, SEEK, "seek"), decide)
+    assert DeltaTable(places.target).transaction_version("oncelake/shop/orders") == 1 << 32
+
+
+def test_a_harmless_change_of_the_table_during_a_run_goes_on(places: Places, writer: DirectWriter) -> None:
+    log, run = Logs.of(places).target, DirectWriter(CONTRACT)
+    assert run.fence(log, statement(1)) is not None
+    DeltaTable(places.target).alter.set_table_description("orders of the shop")
+    DeltaTable(places.target).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
+    assert run.commit_seek(log, statement(1, SEEK, "seek")).version == 4
+
+
+def test_a_feature_that_somebody_switches_on_during_a_run_ends_it(places: Places, writer: DirectWriter) -> None:
+    log = Logs.of(places).quarantine
+    assert writer.fence(log, statement(1)) is not None
+    DeltaTable(places.quarantine).alter.set_table_properties({"delta.appendOnly": "true"})
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
+            writer.commit_seek(log, statement(1, SEEK, "seek"))
+
+
+def test_a_table_is_judged_when_it_is_loaded_and_when_it_changes_and_not_at_every_look(
+    places: Places, writer: DirectWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+    monkeypatch.setattr(live_table, "refuse_unfit", lambda state, path: judged.append(path))
+    log, run = Logs.of(places).target, DirectWriter()
+    assert run.fence(log, statement(1)) is not None
+    for number in (1, 2, 3):
+        run.commit_seek(log, statement(1, number, "seek"))
+    assert judged == [places.target]
+    DeltaTable(places.target).alter.set_table_description("orders of the shop")
+    run.commit_seek(log, statement(1, 4, "seek"))
+    assert judged == [places.target] * 2
+
+
 def test_a_table_that_needs_another_writer_is_refused_before_anything_is_written(places: Places) -> None:
     clustered = Contract.model_validate({**CONTRACT.model_dump(exclude_defaults=True), "layout": {"cluster_by": ["id"]}})
     with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
@@ -249,6 +426,17 @@ def _ledger_table(rows: Sequence[LedgerRow]) -> pa.Table:
     from tests.unit.verify.proof_lake import LEDGER
 
     return pa.Table.from_pylist([vars(row) for row in rows], LEDGER)
+
+
+def _renamed(table: str, uri: str, to: Path) -> None:
+    """Append a file with two records, in the quarantine, whose name in the log is `uri`, and which is at `to`."""
+    write_deltalake(table, pa.Table.from_pylist([_record(0), _record(1)], pa.schema(DeltaTable(table).schema())), mode="append")
+    commit = Path(table) / "_delta_log" / f"{DeltaTable(table).version():020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    (add,) = [action["add"] for action in actions if "add" in action]
+    (Path(table) / add["path"]).rename(to)
+    add["path"] = uri
+    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
 def _record(offset: int) -> dict[str, Any]:
