@@ -23,9 +23,12 @@ from ingest.contract.definition import RAW_COLUMNS, Contract
 from ingest.contract.sql_type import to_arrow
 from ingest.decode import arrow_json, exact_json
 from ingest.decode.arrow_json import BatchDecoder, Plan
+from ingest.decode.partition_value import ESCAPED, NAME_BYTES_MAX, NULL_FOLDER, PATH_BYTES_MAX, UNWRITABLE
 from ingest.decode.payload import payload_hash
 
 HEADERS = cast(T.ArrayType, {column.name: column.data_type for column in RAW_COLUMNS}["headers"])
+# The longest name of a partition's folder, without its column, for types other than STRING.
+OTHERS_BYTES_MAX = 50
 
 # Workers get these modules by value: an executor needs pyarrow, numpy and msgspec, and cannot have another version of this package.
 for _module in (arrow_json, exact_json):
@@ -73,6 +76,8 @@ def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataF
         # A rule applies only to rows whose columns are valid.
         broken = F.col("__fault").isNull() & ~holds(rule.check)
         frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
+    if _has_unwritable(contract):
+        frame = frame.withColumn("__fault", F.coalesce("__fault", _unwritable(contract)))
     failed = F.col("__fault").isNotNull()
     columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
     if contract.conflicts == "table":
@@ -84,6 +89,28 @@ def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataF
 def holds(check: str) -> Column:
     """Whether a row meets a rule. The rule must be TRUE; NULL breaks it, as in Delta's CHECK."""
     return F.coalesce(F.expr(f"({check})"), F.lit(False))
+
+
+def _has_unwritable(contract: Contract) -> bool:
+    """Whether a partition value may be one that cannot be written: texts may; of other types only many columns together are too long."""
+    names = contract.layout.partition_by
+    kinds = {field.name: field.dataType for field in target_fields(contract)}
+    return any(kinds[name] == T.StringType() for name in names) or sum(len(name) + OTHERS_BYTES_MAX for name in names) > NAME_BYTES_MAX
+
+
+def _unwritable(contract: Contract) -> Column:
+    """The fault of a row whose partition values cannot be written, by the rules of `partition_value.unwritable`; NULL if they can be."""
+    escaped = "[" + "".join(f"\\x{ord(letter):02x}" for letter in sorted(ESCAPED)) + "]"
+    faults, length = [], F.lit(0)
+    for name in contract.layout.partition_by:
+        text = F.col(f"`{name}`").cast("string")  # of a time a few bytes less than the commit has, which only the sum could notice
+        around = len(name) + len("=/")
+        size = F.octet_length(text) + 2 * F.regexp_count(text, F.lit(escaped)) + around
+        length = length + F.coalesce(size, F.lit(around + len(NULL_FOLDER)))
+        wrong = text.isin("", NULL_FOLDER) | F.contains(text, F.lit("\0"))
+        wrong |= (size > NAME_BYTES_MAX + 1) | (length > PATH_BYTES_MAX)
+        faults.append(F.when(wrong, _fault(UNWRITABLE, F.lit(name))))
+    return F.coalesce(*faults)
 
 
 def _fault(code: str | Column, detail: Column) -> Column:
@@ -113,7 +140,7 @@ def plan_of(contract: Contract) -> Plan:
         tuple(contract.event_id.columns),
         contract.unknown_fields,
         # Checks after the workers may still refuse a record.
-        keep_raw=bool(contract.rules) or contract.event_id.kind != "columns",
+        keep_raw=bool(contract.rules) or contract.event_id.kind != "columns" or _has_unwritable(contract),
     )
 
 
