@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ingest.decode.partition_value import kind_of
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
@@ -51,8 +52,10 @@ def _reasons(state: TableState) -> Iterator[str]:
             yield f"has the property {name} = {value}"
         if name.startswith("delta.constraints."):
             yield f"has the constraint {name.removeprefix('delta.constraints.')}"
-    if state.partition_by:
-        yield f"is partitioned by {', '.join(state.partition_by)}"
+    kinds = {field["name"]: field["type"] for field in read_json(state.schema or '{"fields": []}')["fields"]}
+    for name in state.partition_by:
+        if kind_of(kinds.get(name)) is None:
+            yield f"is partitioned by {name}, whose values have no text"
     if state.cluster_by:
         yield f"is clustered by {', '.join(state.cluster_by)}"
     for field in read_json(state.schema or '{"fields": []}')["fields"]:

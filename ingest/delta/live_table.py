@@ -14,9 +14,11 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, unquote
 
+from ingest.decode.partition_value import kind_of, text_of, value_of
 from ingest.delta import log_errors
 from ingest.delta.batch_commit import Snapshot
 from ingest.delta.commit import Commit, parse_commit
+from ingest.delta.data_file import SAFE
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.direct_fit import refuse_unfit, unfit
 from ingest.delta.reachable import reverts
@@ -25,15 +27,13 @@ from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files, local_path
 
-# A path in the log is a URI: these characters need no escape there (RFC 2396).
-SAFE = "/=+:@,;!~*'()&$-_."
-
 
 @dataclass(frozen=True)
 class DataFile:
     """A live file. `path` is relative to the table, or absolute. `least` and `greatest` hold bounds by column as Python values.
 
-    A column without a bound may hold any value.
+    A column without a bound may hold any value. `partition_values` has the partition columns, which are not in the file, as text; they are
+    bounds, too. `partition.read` reads its rows with them.
     """
 
     path: str
@@ -78,7 +78,7 @@ class LiveTable:
         if state is not None:
             refuse_unfit(state, self.path)  # before deltalake opens the table, which has errors of its own for what it does not know
             self._kinds = _kinds(state.schema)
-            self.live = _loaded(self.path, state.version)
+            self.live = {file.path: self._partitioned(file) for file in _loaded(self.path, state.version)}
             self._seen = state.version, self._files.read(self.path_of(state.version)) or b""
         self.state = state
         return state
@@ -141,7 +141,23 @@ class LiveTable:
         stats = read_json(add.get("stats") or "{}", parse_float=Decimal)
         least, greatest = (self._values(stats.get(key) or {}) for key in ("minValues", "maxValues"))
         values = add.get("partitionValues") or {}
-        return DataFile(unquote(add["path"]), int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
+        return self._partitioned(
+            DataFile(unquote(add["path"]), int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
+        )
+
+    def _partitioned(self, file: DataFile) -> DataFile:
+        """The file with its partition values as bounds. Raises InvalidInput DIRECT_UNFIT for one that is not of the column's type."""
+        found = {}
+        for name, text in file.partition_values.items():
+            kind = kind_of(self._kinds.get(name))
+            try:
+                if kind is None:
+                    raise ValueError(f"{name} is no partition column")
+                found[name] = value_of(text, kind)
+            except ValueError as error:
+                raise unfit(self.path, f"has a partition {name}={text}, which cannot be read") from error
+        found = {name: value for name, value in found.items() if value is not None}
+        return replace(file, least={**file.least, **found}, greatest={**file.greatest, **found}) if found else file
 
     def _values(self, bounds: Mapping[str, Any]) -> dict[str, Any]:
         found = {name: _value(self._kinds.get(name, ""), value) for name, value in bounds.items() if not isinstance(value, dict)}
@@ -183,23 +199,25 @@ def _not_cut(greatest: dict[str, Any]) -> dict[str, Any]:
     return {name: value + timedelta(milliseconds=1) if isinstance(value, datetime) else value for name, value in greatest.items()}
 
 
-def _loaded(path: str, version: int) -> dict[str, DataFile]:
+def _loaded(path: str, version: int) -> list[DataFile]:
     """The live files of a version, through deltalake, which reads the log's checkpoint."""
     import pyarrow as pa
     from deltalake import DeltaTable
 
     rows = pa.table(DeltaTable(str(local_path(path)), version=version).get_add_actions(flatten=False))
-    found: dict[str, DataFile] = {}
+    found = []
     columns = {name: rows[name].to_pylist() for name in rows.column_names}
     nothing: Sequence[Any] = [{}] * rows.num_rows
     for at, name in enumerate(columns["path"]):
         least, greatest = ((columns.get(key, nothing)[at] or {}) for key in ("min", "max"))
-        found[unquote(name)] = DataFile(
-            unquote(name),
-            columns["size_bytes"][at],
-            columns["num_records"][at],
-            columns.get("partition", nothing)[at] or {},
-            {key: value for key, value in least.items() if value is not None and not isinstance(value, dict)},
-            _not_cut({key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)}),
+        found.append(
+            DataFile(
+                unquote(name),
+                columns["size_bytes"][at],
+                columns["num_records"][at],
+                {key: text_of(value) for key, value in (columns.get("partition", nothing)[at] or {}).items()},
+                {key: value for key, value in least.items() if value is not None and not isinstance(value, dict)},
+                _not_cut({key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)}),
+            )
         )
     return found

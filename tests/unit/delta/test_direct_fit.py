@@ -27,6 +27,11 @@ def test_a_table_as_a_start_creates_it_is_fit() -> None:
     assert unfit_because(PLAIN) is None and unfit_because(replace(PLAIN, features=supported)) is None
 
 
+@pytest.mark.parametrize("kind", ["string", "boolean", "long", "decimal(20,3)", "date", "timestamp", "timestamp_ntz"])
+def test_a_partitioned_table_is_fit(kind: str) -> None:
+    assert unfit_because(replace(PLAIN, schema=schema(kind), partition_by=("c",))) is None
+
+
 @pytest.mark.parametrize(
     ("change", "because"),
     [
@@ -35,7 +40,7 @@ def test_a_table_as_a_start_creates_it_is_fit() -> None:
         ({"properties": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
         ({"properties": {"delta.enableRowTracking": "TRUE"}}, "enableRowTracking"),
         ({"properties": {"delta.constraints.positive": "n > 0"}}, "constraint positive"),
-        ({"partition_by": ("c",)}, "partitioned by c"),
+        ({"partition_by": ("c",), "schema": schema({"type": "array", "elementType": "string", "containsNull": True})}, "partitioned by c"),
         ({"cluster_by": ("c",)}, "clustered by c"),
         ({"schema": schema(**{"delta.generationExpression": "1"})}, "generationExpression"),
         ({"schema": schema(**{"CURRENT_DEFAULT": "1"})}, "CURRENT_DEFAULT"),
