@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ingest.decode.partition_value import kind_of
+from ingest.decode.partition_value import KINDS, kind_of
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
@@ -20,6 +20,7 @@ KNOWN = frozenset(
     {
         *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping", "allowColumnDefaults"),
         *("changeDataFeed", "rowTracking", "inCommitTimestamp", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+        *("clustering", "domainMetadata"),  # who adds files to a clustered table owes it statistics, which is looked at below
     }
 )
 # Properties that switch a feature on, and the values that leave it off.
@@ -56,8 +57,10 @@ def _reasons(state: TableState) -> Iterator[str]:
     for name in state.partition_by:
         if kind_of(kinds.get(name)) is None:
             yield f"is partitioned by {name}, whose values have no text"
-    if state.cluster_by:
-        yield f"is clustered by {', '.join(state.cluster_by)}"
+    for name in state.cluster_by:
+        # The direct writer makes statistics of the listed columns alone, and bounds of those whose values have an order.
+        if name not in listed(state) or kind_of(kinds.get(name)) in (None, KINDS["boolean"], KINDS["binary"]):
+            yield f"is clustered by {name}, of which its files would have no statistics"
     for field in read_json(state.schema or '{"fields": []}')["fields"]:
         yield from _in_field(field, field["name"])
 
@@ -77,6 +80,12 @@ def _in_type(kind: Any, name: str) -> Iterator[str]:
         for part in ("elementType", "keyType", "valueType"):
             if part in kind:
                 yield from _in_type(kind[part], name)
+
+
+def listed(state: TableState) -> tuple[str, ...]:
+    """The columns of which the table wants statistics, as its property names them; none without the property."""
+    names = state.properties.get("delta.dataSkippingStatsColumns", "").split(",")
+    return tuple(name.strip() for name in names if name.strip())
 
 
 def refuse_unfit(state: TableState, path: str) -> None:

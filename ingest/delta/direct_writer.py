@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from ingest.delta.creation import create_operation, creation
 from ingest.delta.data_file import StagedFile, sync
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.delta.direct_fit import refuse_unfit
+from ingest.delta.direct_fit import listed, refuse_unfit
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import LiveTable
 from ingest.delta.partition import read, write_files, write_partition
@@ -71,7 +70,7 @@ class DirectWriter:
             table = LiveTable(self.files, definition.path)
             if table.load() is None:
                 actions = creation(definition)
-                refuse_unfit(replace(TableState(0).after(actions), cluster_by=definition.cluster_by), definition.path)
+                refuse_unfit(TableState(0).after(actions), definition.path)
                 local_path(definition.path).mkdir(parents=True, exist_ok=True)
                 put(self.files, table, json.dumps(about), create_operation(definition), actions)
                 table.load()  # whoever created it
@@ -183,6 +182,7 @@ class DirectWriter:
 
     def _rewritten(self, table: LiveTable, rows: pa.Table, change: Callable[[pa.Table, np.ndarray], pa.Table]) -> list[Mapping[str, Any]]:
         """Write the files that hold one of `rows` (by its columns) again, changed; returns the actions."""
+        assert table.state is not None, "the table exists"
         now, schema, folder = round(time.time() * 1000), _schema(table), str(local_path(table.path))
         actions: list[Mapping[str, Any]] = []
         for file in list(table.live.values()):
@@ -192,7 +192,7 @@ class DirectWriter:
                 continue
             actions.append(file.removal(now))
             if (left := change(found, hit)).num_rows:  # no change moves a row to another partition
-                staged = write_partition(folder, left.cast(schema), tuple(file.least), file.partition_values)
+                staged = write_partition(folder, left.cast(schema), listed(table.state) or tuple(file.least), file.partition_values)
                 sync(folder, [staged.path])
                 actions.append(staged.addition())
         return actions

@@ -1,4 +1,4 @@
-"""Partitioned tables: values as Spark writes and reads them, and records whose partition value cannot be written (I5)."""
+"""Partitioned and clustered tables: values as Spark writes and reads them, and records whose partition value cannot be written (I5)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.integration.desk import Desk
+    from tests.integration.lane import Lane
 
 pytestmark = pytest.mark.integration
 
@@ -80,3 +81,22 @@ def test_both_writers_refuse_the_same_values(spark: SparkSession, names: list[st
 
 
 KINDS = {"s": pa.string(), "n": pa.int32(), "u": pa.string()}
+
+
+def test_a_clustered_table_of_ours_takes_batches_of_both_writers_and_is_clustered_by_spark(lane: Callable[..., Lane]) -> None:
+    """Spark reads our creation as its own, and its OPTIMIZE finds the statistics of our files."""
+    one = lane({"n": "INT"}, layout={"cluster_by": ["n", "_ingested_at"]})
+    for number, who in enumerate((True, False, True)):
+        one.direct = who
+        one.send(order(f"r{number}", n=number), order("r0", n=9))
+        one.run()
+        one.forget_tables()
+    (detail,) = one.session.sql(f"DESCRIBE DETAIL delta.`{one.places.target}`").collect()
+    assert detail["clusteringColumns"] == ["n", "_ingested_at"] and detail["partitionColumns"] == []
+    one.sql("OPTIMIZE {}")
+    assert one.log().commit(one.log().newest()).operation == "OPTIMIZE"
+    one.direct = True
+    one.send(order("r3"), order("r1"))
+    one.run()
+    assert one.ids() == ["r0", "r1", "r2", "r3"] and [row["n"] for row in one.target().where("n >= 2").collect()] == [2]
+    one.balanced()

@@ -27,6 +27,17 @@ def test_a_table_as_a_start_creates_it_is_fit() -> None:
     assert unfit_because(PLAIN) is None and unfit_because(replace(PLAIN, features=supported)) is None
 
 
+def listed(columns: str) -> dict[str, Any]:
+    return {"properties": {"delta.dataSkippingStatsColumns": columns}}
+
+
+def test_a_clustered_table_is_fit_if_its_files_get_statistics_of_its_clustering_columns() -> None:
+    clustered = replace(PLAIN, cluster_by=("c",), features=frozenset({"clustering", "domainMetadata", "invariants"}))
+    assert unfit_because(replace(clustered, **listed("b, c"))) is None
+    found = unfit_because(replace(clustered, **listed("b")))
+    assert found is not None and "statistics" in found
+
+
 @pytest.mark.parametrize("kind", ["string", "boolean", "long", "decimal(20,3)", "date", "timestamp", "timestamp_ntz"])
 def test_a_partitioned_table_is_fit(kind: str) -> None:
     assert unfit_because(replace(PLAIN, schema=schema(kind), partition_by=("c",))) is None
@@ -42,6 +53,8 @@ def test_a_partitioned_table_is_fit(kind: str) -> None:
         ({"properties": {"delta.constraints.positive": "n > 0"}}, "constraint positive"),
         ({"partition_by": ("c",), "schema": schema({"type": "array", "elementType": "string", "containsNull": True})}, "partitioned by c"),
         ({"cluster_by": ("c",)}, "clustered by c"),
+        ({"cluster_by": ("s.c",), **listed("s.c"), "schema": schema({"type": "struct", "fields": []})}, "clustered by s.c"),
+        ({"cluster_by": ("c",), **listed("c"), "schema": schema("binary")}, "clustered by c"),
         ({"schema": schema(**{"delta.generationExpression": "1"})}, "generationExpression"),
         ({"schema": schema(**{"CURRENT_DEFAULT": "1"})}, "CURRENT_DEFAULT"),
         ({"schema": schema(**{"unheard of": 1})}, "unheard of"),

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Committed, Operation, Outrun, put
@@ -232,10 +233,28 @@ def test_a_delete_writes_the_other_rows_of_a_file_again_with_their_nested_values
     assert writer.delete(log, statement(1, FIRST_BATCH, "rollback"), "`offset` > 9") is None
 
 
+def test_a_clustered_table_is_created_with_its_clustering_columns_as_spark_writes_them(places: Places) -> None:
+    clustered = Contract.model_validate({**CONTRACT.model_dump(exclude_defaults=True), "layout": {"cluster_by": ["_ingested_at", "id"]}})
+    writer = DirectWriter()
+    writer.create_tables(clustered, places)
+    actions = [json.loads(line) for line in Path(writer.table(places.target).path_of(0)).read_text().splitlines()]
+    (protocol,) = (action["protocol"] for action in actions if "protocol" in action)
+    assert protocol == {
+        "minReaderVersion": 1,
+        "minWriterVersion": 7,
+        "writerFeatures": ["appendOnly", "invariants", "clustering", "domainMetadata"],
+    }
+    (domain,) = (action["domainMetadata"] for action in actions if "domainMetadata" in action)
+    assert json.loads(domain["configuration"])["clusteringColumns"] == [["_ingested_at"], ["id"]] and not domain["removed"]
+    state = writer.table(places.target).state
+    assert state is not None and state.cluster_by == ("_ingested_at", "id") and {*state.cluster_by} <= {*listed(state)}
+    assert writer.fence(Logs.of(places).target, statement(1)) is not None
+
+
 def test_a_table_that_needs_another_writer_is_refused_before_anything_is_written(places: Places) -> None:
-    clustered = Contract.model_validate({**CONTRACT.model_dump(exclude_defaults=True), "layout": {"cluster_by": ["id"]}})
+    strange = CONTRACT.model_copy(update={"properties": {"delta.enableRowTracking": "true"}})
     with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
-        DirectWriter().create_tables(clustered, places)
+        DirectWriter().create_tables(strange, places)
     assert not Path(places.target).exists()
 
 
