@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from ingest.delta.direct_fit import FEED
 from ingest.delta.put import Operation
 from ingest.delta.table_definitions import TableDefinition
 
@@ -39,6 +40,7 @@ def _features(table: TableDefinition) -> list[str]:
     """The features that the table uses, besides those that every table of ours has."""
     # Also inside of a column.
     found = ["timestampNtz"] if "timestamp_ntz" in T.StructType(list(table.fields)).simpleString() else []
+    found += ["changeDataFeed"] if table.properties.get(FEED, "").lower() == "true" else []
     return found + (["clustering", "domainMetadata"] if table.cluster_by else [])
 
 

@@ -27,7 +27,6 @@ KNOWN = frozenset(
 SWITCHES: Mapping[str, tuple[str, ...]] = {
     "delta.columnMapping.mode": ("none",),
     "delta.enableDeletionVectors": ("false",),
-    "delta.enableChangeDataFeed": ("false",),
     "delta.appendOnly": ("false",),
     "delta.enableRowTracking": ("false",),
     "delta.enableInCommitTimestamps": ("false",),
@@ -36,6 +35,8 @@ SWITCHES: Mapping[str, tuple[str, ...]] = {
     "delta.enableIcebergCompatV2": ("false",),
     "delta.enableIcebergCompatV3": ("false",),
 }
+# With it, statements may only add files.
+FEED = "delta.enableChangeDataFeed"
 # Column metadata that says nothing about values; any other entry may be a rule for writers.
 PLAIN_METADATA = frozenset({"comment"})
 
@@ -92,6 +93,16 @@ def refuse_unfit(state: TableState, path: str) -> None:
     """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. Asked at each look, because the table may change."""
     if (because := unfit_because(state)) is not None:
         raise unfit(path, because)
+
+
+def refuse_rewrite(state: TableState, path: str) -> None:
+    """Raises InvalidInput DIRECT_UNFIT for a statement that removes files of a table with a change data feed.
+
+    Readers of the feed take the rows of files that are only added for inserts. If a file is written again, they would take every row of it
+    for a delete and an insert (PROTOCOL.md, Change Data Files).
+    """
+    if state.properties.get(FEED, "").lower() == "true":
+        raise unfit(path, f"has the property {FEED}, and this statement writes files again")
 
 
 def unfit(name: str, because: str) -> InvalidInput:

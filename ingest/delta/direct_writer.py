@@ -26,7 +26,7 @@ from ingest.delta.creation import create_operation, creation
 from ingest.delta.data_file import StagedFile, sync
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.delta.direct_fit import listed, refuse_unfit
+from ingest.delta.direct_fit import listed, refuse_rewrite, refuse_unfit
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import LiveTable
 from ingest.delta.partition import read, write_files, write_partition
@@ -190,6 +190,7 @@ class DirectWriter:
             hit = held(found.select(rows.column_names), rows)
             if not hit.any():
                 continue
+            refuse_rewrite(table.state, table.path)
             actions.append(file.removal(now))
             if (left := change(found, hit)).num_rows:  # no change moves a row to another partition
                 staged = write_partition(folder, left.cast(schema), listed(table.state) or tuple(file.least), file.partition_values)

@@ -100,3 +100,15 @@ def test_a_clustered_table_of_ours_takes_batches_of_both_writers_and_is_clustere
     one.run()
     assert one.ids() == ["r0", "r1", "r2", "r3"] and [row["n"] for row in one.target().where("n >= 2").collect()] == [2]
     one.balanced()
+
+
+def test_the_change_data_feed_of_our_table_has_a_batchs_rows_as_inserts(lane: Callable[..., Lane]) -> None:
+    one = lane({"n": "INT"}, properties={"delta.enableChangeDataFeed": True})
+    one.direct = True
+    one.send(order("a"), order("b"), order("a"))
+    one.run()
+    options = {"readChangeFeed": "true", "startingVersion": "0"}
+    changes = one.session.read.format("delta").options(**options).load(one.places.target).select("id", "_change_type").collect()
+    assert sorted(map(tuple, changes)) == [("a", "insert"), ("b", "insert")]
+    one.sql("UPDATE {} SET n = 1 WHERE id = 'a'")  # Spark can write the feed of a table that we created
+    one.balanced()

@@ -38,6 +38,10 @@ def test_a_clustered_table_is_fit_if_its_files_get_statistics_of_its_clustering_
     assert found is not None and "statistics" in found
 
 
+def test_a_change_data_feed_is_fit_because_statements_are_refused_one_by_one() -> None:
+    assert unfit_because(replace(PLAIN, properties={"delta.enableChangeDataFeed": "true"})) is None
+
+
 @pytest.mark.parametrize("kind", ["string", "boolean", "long", "decimal(20,3)", "date", "timestamp", "timestamp_ntz"])
 def test_a_partitioned_table_is_fit(kind: str) -> None:
     assert unfit_because(replace(PLAIN, schema=schema(kind), partition_by=("c",))) is None
