@@ -212,7 +212,12 @@ class _Batch:
         gone = pa.array([position not in read for position in staged.conflicts])
         if gone.true_count:
             left = wanted.filter(gone)
-            nothing = {"__key": pa.binary(), "__value": pa.binary(), "__headers": pa.string(), "_kafka_timestamp": pa.timestamp("us", "UTC")}
+            nothing = {
+                "__key": pa.binary(),
+                "__value": pa.binary(),
+                "__headers": pa.string(),
+                "_kafka_timestamp": pa.timestamp("us", "UTC"),
+            }
             for name, kind in nothing.items():
                 left = left.append_column(name, pa.nulls(len(left), kind))
             for output in self._refused().again(left.combine_chunks().to_batches()):

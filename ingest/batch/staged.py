@@ -172,6 +172,8 @@ def _rows_there(ids: pa.Table, files: Sequence[DataFile], folder: str, schema: p
     columns |= {**{f"_{name}": table[name] for name in POSITION}, "__hash": table[PAYLOAD_HASH], "__here": here}
     keys = [f"_{name}" for name in POSITION]
     ordered = pa.table(columns).sort_by([(name, "ascending") for name in (*ids.column_names, *keys)])
-    return ordered.group_by(ids.column_names, use_threads=False).aggregate([(n, "first") for n in (*keys, "__hash", "__here")]).rename_columns(
-        {f"{name}_first": name for name in (*keys, "__hash", "__here")}
+    return (
+        ordered.group_by(ids.column_names, use_threads=False)
+        .aggregate([(n, "first") for n in (*keys, "__hash", "__here")])
+        .rename_columns({f"{name}_first": name for name in (*keys, "__hash", "__here")})
     )

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,8 @@ import pyarrow.parquet as pq
 from ingest.delta.statistics import statistics
 
 COMPRESSION = "zstd"
+# A path in the log is a URI: these characters need no escape there (RFC 2396).
+SAFE = "/=+:@,;!~*'()&$-_."
 
 
 @dataclass(frozen=True)
@@ -32,37 +35,64 @@ class StagedFile:
 
     def addition(self, *, data_change: bool = True) -> dict[str, Any]:
         """The action that adds the file to the table."""
-        about = {"path": self.path, "partitionValues": dict(self.partition_values), "size": self.size}
+        about = {"path": quote(self.path, safe=SAFE), "partitionValues": dict(self.partition_values), "size": self.size}
         about |= {"modificationTime": round(time.time() * 1000), "dataChange": data_change, "stats": self.stats}
         return {"add": about}
 
 
-def write_file(folder: str, rows: pa.Table, statistics_of: Sequence[str]) -> StagedFile:
-    """Write the rows into a new file of the table in `folder`, a local path."""
-    name = f"part-{uuid.uuid4()}.zstd.parquet"
+def write_file(
+    folder: str,
+    rows: pa.Table,
+    statistics_of: Sequence[str],
+    inside: str = "",
+    values: Mapping[str, str | None] | None = None,
+    prefix: str = "part-",
+) -> StagedFile:
+    """Write the rows into a new file of the table in `folder`, a local path.
+
+    `inside` is the folder of the rows' partition in it, `values` are their partition values as text (partition.py). `prefix` begins the
+    file's name.
+    """
+    name = os.path.join(inside, f"{prefix}{uuid.uuid4()}.zstd.parquet")
     path = os.path.join(folder, name)
+    if inside:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
     # Without Arrow's own schema in the file: readers take the types from Parquet and from the table.
     pq.write_table(rows, path, compression=COMPRESSION, store_schema=False, coerce_timestamps="us")
-    return StagedFile(name, os.path.getsize(path), rows.num_rows, statistics(rows, statistics_of))
+    return StagedFile(name, os.path.getsize(path), rows.num_rows, statistics(rows, statistics_of), dict(values or {}))
 
 
-def read_file(folder: str, path: str, schema: pa.Schema) -> pa.Table:
-    """These columns of a file of the table in `folder`, which any engine may have written. A column that the file lacks is NULL.
+def read_file(folder: str, path: str, schema: pa.Schema, values: Mapping[str, Any] | None = None) -> pa.Table:
+    """These columns of a file of the table in `folder`, which any engine may have written.
+
+    A column that the file lacks has its value of `values` in every row, or is NULL.
 
     Raises FileNotFoundError.
     """
     # Spark may write times as INT96, which is read as nanoseconds unless told otherwise: years before 1677 would wrap around.
     file = pq.ParquetFile(os.path.join(folder, path), coerce_int96_timestamp_unit="us")
-    there = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
+    given = values or {}
+    there = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names and name not in given])
     columns = [
-        there[field.name].cast(field.type) if field.name in there.column_names else pa.nulls(len(there), field.type) for field in schema
+        there[field.name].cast(field.type)
+        if field.name in there.column_names
+        else _same(given.get(field.name), field.type, file.metadata.num_rows)
+        for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def _same(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+
+
 def sync(folder: str, names: Sequence[str]) -> None:
-    """Bring files and their folder onto the disk, before a commit names them."""
-    for path in (*(os.path.join(folder, name) for name in names), folder):
+    """Bring files and their folders onto the disk, before a commit names them."""
+    folders = {""}
+    for name in names:
+        while name := os.path.dirname(name):  # each folder of a partition is an entry of the one above it
+            folders.add(name)
+    for path in (os.path.join(folder, name) for name in (*names, *sorted(folders, reverse=True))):
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ingest.decode.partition_value import KINDS, kind_of
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
@@ -23,13 +24,13 @@ KNOWN = frozenset(
     {
         *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping", "allowColumnDefaults"),
         *("changeDataFeed", "rowTracking", "inCommitTimestamp", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+        *("clustering", "domainMetadata"),  # who adds files to a clustered table owes it statistics, which is looked at below
     }
 )
 # Properties that switch a feature on, and the values that leave it off.
 SWITCHES: Mapping[str, tuple[str, ...]] = {
     "delta.columnMapping.mode": ("none",),
     "delta.enableDeletionVectors": ("false",),
-    "delta.enableChangeDataFeed": ("false",),
     "delta.appendOnly": ("false",),
     "delta.enableRowTracking": ("false",),
     "delta.enableInCommitTimestamps": ("false",),
@@ -38,6 +39,8 @@ SWITCHES: Mapping[str, tuple[str, ...]] = {
     "delta.enableIcebergCompatV2": ("false",),
     "delta.enableIcebergCompatV3": ("false",),
 }
+# With it, statements may only add files.
+FEED = "delta.enableChangeDataFeed"
 # Column metadata that says nothing about values; any other entry may be a rule for writers.
 PLAIN_METADATA = frozenset({"comment"})
 
@@ -58,10 +61,14 @@ def _reasons(state: TableState) -> Iterator[str]:
             yield f"has the property {name} = {value}"
         if name.startswith("delta.constraints."):
             yield f"has the constraint {name.removeprefix('delta.constraints.')}"
-    if state.partition_by:
-        yield f"is partitioned by {', '.join(state.partition_by)}"
-    if state.cluster_by:
-        yield f"is clustered by {', '.join(state.cluster_by)}"
+    kinds = {field["name"]: field["type"] for field in read_json(state.schema or '{"fields": []}')["fields"]}
+    for name in state.partition_by:
+        if kind_of(kinds.get(name)) is None:
+            yield f"is partitioned by {name}, whose values have no text"
+    for name in state.cluster_by:
+        # The direct writer makes statistics of the listed columns alone, and bounds of those whose values have an order.
+        if name not in listed(state) or kind_of(kinds.get(name)) in (None, KINDS["boolean"], KINDS["binary"]):
+            yield f"is clustered by {name}, of which its files would have no statistics"
     for field in read_json(state.schema or '{"fields": []}')["fields"]:
         yield from _in_field(field, field["name"])
 
@@ -83,6 +90,12 @@ def _in_type(kind: Any, name: str) -> Iterator[str]:
                 yield from _in_type(kind[part], name)
 
 
+def listed(state: TableState) -> tuple[str, ...]:
+    """The columns of which the table wants statistics, as its property names them; none without the property."""
+    names = state.properties.get("delta.dataSkippingStatsColumns", "").split(",")
+    return tuple(name.strip() for name in names if name.strip())
+
+
 def refuse_unfit(state: TableState, path: str) -> None:
     """Raises InvalidInput DIRECT_UNFIT for a table that this writer cannot write. `LiveTable` asks again when the table changes."""
     if (because := unfit_because(state)) is not None:
@@ -94,6 +107,16 @@ def refuse_remote(places: Places) -> None:
     for what, location in (("lake", places.lake), ("checkpoints", places.checkpoints)):
         if not is_local(location):
             raise unfit(places.name, f"has its {what} at {location}, which is not a local folder")
+
+
+def refuse_rewrite(state: TableState, path: str) -> None:
+    """Raises InvalidInput DIRECT_UNFIT for a statement that removes files of a table with a change data feed.
+
+    Readers of the feed take the rows of files that are only added for inserts. If a file is written again, they would take every row of it
+    for a delete and an insert (PROTOCOL.md, Change Data Files).
+    """
+    if state.properties.get(FEED, "").lower() == "true":
+        raise unfit(path, f"has the property {FEED}, and this statement writes files again")
 
 
 def unfit(name: str, because: str, remedy: str = "set INGEST_WRITER=spark for this table.") -> InvalidInput:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,18 +22,20 @@ from ingest.contract.definition import Contract
 from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
-from ingest.delta.data_file import StagedFile, read_file, sync, write_file
+from ingest.delta.creation import create_operation, creation
+from ingest.delta.data_file import StagedFile, sync
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.delta.direct_fit import refuse_unfit
+from ingest.delta.direct_fit import listed, refuse_rewrite, refuse_unfit
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import LiveTable
 from ingest.delta.log_checkpoint import LogCheckpoints
+from ingest.delta.partition import read, write_files, write_partition
 from ingest.delta.put import Committed, Operation, put
-from ingest.delta.table_definitions import LEDGER_FIELDS, TableDefinition, definitions
+from ingest.delta.table_definitions import LEDGER_FIELDS, definitions
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
-from ingest.runtime.errors import RunStopped
+from ingest.runtime.errors import Bug, RunStopped
 from ingest.runtime.files import LocalFiles, local_path
 from ingest.runtime.places import Places
 
@@ -69,6 +69,12 @@ class DirectWriter:
             self._tables[path] = found
         return self._tables[path]
 
+    def looked_at(self, path: str) -> LiveTable:
+        """The table at this path, with all commits that are there now. Raises as `LiveTable.look`."""
+        table = self.table(path)
+        table.look()
+        return table
+
     def _unread(self, path: str) -> LiveTable:
         return LiveTable(self.files, path, self.contract if path.endswith("/target") else None)
 
@@ -78,9 +84,10 @@ class DirectWriter:
         for definition in definitions(contract, places):
             table = self._unread(definition.path)
             if table.load() is None:
-                refuse_unfit(replace(TableState(0).after(_creation(definition)), cluster_by=definition.cluster_by), definition.path)
+                actions = creation(definition)
+                refuse_unfit(TableState(0).after(actions), definition.path)
                 local_path(definition.path).mkdir(parents=True, exist_ok=True)
-                put(self.files, table, json.dumps(about), Operation("CREATE TABLE", _created(definition), {}), _creation(definition))
+                put(self.files, table, json.dumps(about), create_operation(definition), actions)
                 table.load()  # whoever created it
             self._tables[definition.path] = table
 
@@ -126,7 +133,7 @@ class DirectWriter:
                 self._rewritten(table, old.select(writer.LEDGER_KEY), lambda found, _: _with_stood(found, old)) if old.num_rows else []
             )
             if new.num_rows:
-                actions.append(self._write(table, new, ()).addition())
+                actions += [each.addition() for each in self._write(table, new)]
             metrics = {"numTargetRowsInserted": new.num_rows, "numTargetRowsUpdated": old.num_rows}
             return (Operation("MERGE", {}, metrics), actions) if actions else None
 
@@ -150,6 +157,7 @@ class DirectWriter:
                 return None
             if (decided := decide(table)) is None:
                 return None
+            _refuse_unpartitioned(table, decided[1])
             outcome = put(self.files, table, batch_commit, *decided)
             if isinstance(outcome, Committed):
                 self._checkpoints.write_if_due(table)
@@ -164,6 +172,7 @@ class DirectWriter:
             table.look()
             if (decided := decide(table)) is None:
                 return
+            _refuse_unpartitioned(table, decided[1])
             if isinstance(put(self.files, table, about, *decided), Committed):
                 self._checkpoints.write_if_due(table)
                 return
@@ -183,22 +192,28 @@ class DirectWriter:
 
     def _rewritten(self, table: LiveTable, rows: pa.Table, change: Callable[[pa.Table, np.ndarray], pa.Table]) -> list[Mapping[str, Any]]:
         """Write the files that hold one of `rows` (by its columns) again, changed; returns the actions."""
-        now, schema = round(time.time() * 1000), _schema(table)
+        assert table.state is not None, "the table exists"
+        now, schema, folder = round(time.time() * 1000), _schema(table), str(local_path(table.path))
         actions: list[Mapping[str, Any]] = []
         for file in list(table.live.values()):
-            found = read_file(str(local_path(table.path)), file.path, schema)
+            found = read(folder, file, schema)
             hit = held(found.select(rows.column_names), rows)
             if not hit.any():
                 continue
+            refuse_rewrite(table.state, table.path)
             actions.append(file.removal(now))
-            if (left := change(found, hit)).num_rows:
-                actions.append(self._write(table, left.cast(schema), tuple(file.least)).addition())
+            if (left := change(found, hit)).num_rows:  # no change moves a row to another partition
+                staged = write_partition(folder, left.cast(schema), listed(table.state) or tuple(file.least), file.partition_values)
+                sync(folder, [staged.path])
+                actions.append(staged.addition())
         return actions
 
-    def _write(self, table: LiveTable, rows: pa.Table, statistics_of: Sequence[str]) -> StagedFile:
+    def _write(self, table: LiveTable, rows: pa.Table, statistics_of: Sequence[str] = ()) -> list[StagedFile]:
+        """Write new rows into files of their partitions, on the disk."""
+        assert table.state is not None, "the table exists"
         folder = str(local_path(table.path))
-        staged = write_file(folder, rows, statistics_of)
-        sync(folder, [staged.path])
+        staged = write_files(folder, rows, statistics_of, table.state.partition_by)
+        sync(folder, [each.path for each in staged])
         return staged
 
 
@@ -214,23 +229,16 @@ def _with_stood(found: pa.Table, changed: pa.Table) -> pa.Table:
     return joined.set_column(joined.column_names.index("stood"), "stood", stood).select(found.column_names)
 
 
-def _creation(table: TableDefinition) -> list[dict[str, Any]]:
-    """Protocol and metadata of a new table, as actions."""
-    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}  # appendOnly and invariants, which NOT NULL needs
-    if "timestamp_ntz" in T.StructType(list(table.fields)).simpleString():  # also inside of a column
-        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"]}
-        protocol["writerFeatures"] = ["appendOnly", "invariants", "timestampNtz"]
-    metadata: dict[str, Any] = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}}
-    metadata |= {"schemaString": T.StructType(list(table.fields)).json(), "partitionColumns": list(table.partition_by)}
-    metadata |= {"configuration": table.properties, "createdTime": round(time.time() * 1000)}
-    if table.comment:
-        metadata["description"] = table.comment
-    return [{"protocol": protocol}, {"metaData": metadata}]
-
-
-def _created(table: TableDefinition) -> dict[str, str]:
-    parameters = {"partitionBy": json.dumps(list(table.partition_by)), "properties": json.dumps(table.properties), "isManaged": "false"}
-    return {"description": table.comment, **parameters} if table.comment else parameters
+def _refuse_unpartitioned(table: LiveTable, actions: Sequence[Mapping[str, Any]]) -> None:
+    """Raises Bug for a file without the partition values of the table: readers would take NULL for them, or fail."""
+    assert table.state is not None, "the table exists"
+    for added in (action["add"] for action in actions if "add" in action):
+        if {*added["partitionValues"]} != {*table.state.partition_by}:
+            raise Bug(
+                "PARTITIONS_MISSING",
+                f"the file {added['path']} of {table.path} has the partition values {sorted(added['partitionValues'])}.",
+                expected=f"those of the table: {sorted(table.state.partition_by)}.",
+            )
 
 
 def _overrun(path: str) -> RunStopped:

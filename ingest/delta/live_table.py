@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from ingest.contract.definition import Contract
+from ingest.decode.partition_value import kind_of, text_of, value_of
 from ingest.delta import contract_change, log_errors
 from ingest.delta.batch_commit import Snapshot
 from ingest.delta.commit import Commit, parse_commit
@@ -36,6 +37,8 @@ class DataFile:
 
     `uri` is the file as the log names it: the action that removes it repeats this text, because delta-rs compares texts. `path` is its
     place: relative to the table's folder, or absolute, as in a shallow clone. A file outside of the folder is another table's; it is read.
+    `partition_values` has the partition columns, which are not in the file, as text; they are bounds, too. `partition.read` reads its rows
+    with them.
     """
 
     uri: str
@@ -86,7 +89,7 @@ class LiveTable:
         if state is not None:
             self._refuse(state)  # before deltalake opens the table, which has errors of its own for what it does not know
             self._kinds = _kinds(state.schema)
-            self.live = _loaded(self.path, state.version)
+            self.live = {file.path: self._partitioned(file) for file in _loaded(self.path, state.version)}
             self._seen = state.version, self._files.read(self.path_of(state.version)) or b""
         self.state = state
         return state
@@ -143,7 +146,7 @@ class LiveTable:
                 self.live.pop(_place(self.path, action["remove"]["path"]), None)  # other engines may escape it another way
         for action in actions:
             if "add" in action:
-                added = self._file(action["add"])
+                added = self.described(action["add"])
                 self.live[added.path] = added
         self._seen = version, data
         return commit
@@ -154,12 +157,26 @@ class LiveTable:
         if self._contract is not None:
             contract_change.refuse_state(self._contract, self.path, state)
 
-    def _file(self, add: Mapping[str, Any]) -> DataFile:
+    def described(self, add: Mapping[str, Any]) -> DataFile:
         stats = read_json(add.get("stats") or "{}", parse_float=Decimal)
         least, greatest = (self._values(stats.get(key) or {}) for key in ("minValues", "maxValues"))
         values = add.get("partitionValues") or {}
         path = _place(self.path, add["path"])
-        return DataFile(add["path"], path, int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest))
+        return self._partitioned(DataFile(add["path"], path, int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest)))
+
+    def _partitioned(self, file: DataFile) -> DataFile:
+        """The file with its partition values as bounds. Raises InvalidInput DIRECT_UNFIT for one that is not of the column's type."""
+        found = {}
+        for name, text in file.partition_values.items():
+            kind = kind_of(self._kinds.get(name))
+            try:
+                if kind is None:
+                    raise ValueError(f"{name} is no partition column")
+                found[name] = value_of(text, kind)
+            except ValueError as error:
+                raise unfit(self.path, f"has a partition {name}={text}, which cannot be read") from error
+        found = {name: value for name, value in found.items() if value is not None}
+        return replace(file, least={**file.least, **found}, greatest={**file.greatest, **found}) if found else file
 
     def _values(self, bounds: Mapping[str, Any]) -> dict[str, Any]:
         found = {name: _value(self._kinds.get(name, ""), value) for name, value in bounds.items() if not isinstance(value, dict)}
@@ -212,25 +229,26 @@ def _not_cut(greatest: dict[str, Any]) -> dict[str, Any]:
     return {name: value + timedelta(milliseconds=1) if isinstance(value, datetime) else value for name, value in greatest.items()}
 
 
-def _loaded(path: str, version: int) -> dict[str, DataFile]:
+def _loaded(path: str, version: int) -> list[DataFile]:
     """The live files of a version, through deltalake, which reads the log's checkpoint."""
     import pyarrow as pa
     from deltalake import DeltaTable
 
     rows = pa.table(DeltaTable(str(local_path(path)), version=version).get_add_actions(flatten=False))
-    found: dict[str, DataFile] = {}
+    found = []
     columns = {name: rows[name].to_pylist() for name in rows.column_names}
     nothing: Sequence[Any] = [{}] * rows.num_rows
     for at, name in enumerate(columns["path"]):
         least, greatest = ((columns.get(key, nothing)[at] or {}) for key in ("min", "max"))
-        place = _place(path, name)
-        found[place] = DataFile(
-            name,
-            place,
-            columns["size_bytes"][at],
-            columns["num_records"][at],
-            columns.get("partition", nothing)[at] or {},
-            {key: value for key, value in least.items() if value is not None and not isinstance(value, dict)},
-            _not_cut({key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)}),
+        found.append(
+            DataFile(
+                name,
+                _place(path, name),
+                columns["size_bytes"][at],
+                columns["num_records"][at],
+                {key: text_of(value) for key, value in (columns.get("partition", nothing)[at] or {}).items()},
+                {key: value for key, value in least.items() if value is not None and not isinstance(value, dict)},
+                _not_cut({key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)}),
+            )
         )
     return found

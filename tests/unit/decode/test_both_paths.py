@@ -125,7 +125,9 @@ def by_both(kind: pa.DataType, texts: Sequence[str], unknown: str = "ignore") ->
     found = [row for batch in BatchDecoder(Plan(schema, (), unknown)).decode([records]) for row in batch.to_pylist()]
     reader = ExactReader(schema, (), unknown)
     ordered = sorted(found, key=lambda row: row["at"])
-    return [((row["x"], row["__reason"], row["__detail"]), _exactly(reader, kind, value)) for row, value in zip(ordered, values, strict=True)]
+    return [
+        ((row["x"], row["__reason"], row["__detail"]), _exactly(reader, kind, value)) for row, value in zip(ordered, values, strict=True)
+    ]
 
 
 def _exactly(reader: ExactReader, kind: pa.DataType, value: bytes) -> Any:

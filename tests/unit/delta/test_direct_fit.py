@@ -36,6 +36,26 @@ def test_the_protocols_versions_come_from_the_log_also_without_features() -> Non
     assert found is not None and "version" in found
 
 
+def listed(columns: str) -> dict[str, Any]:
+    return {"properties": {"delta.dataSkippingStatsColumns": columns}}
+
+
+def test_a_clustered_table_is_fit_if_its_files_get_statistics_of_its_clustering_columns() -> None:
+    clustered = replace(PLAIN, cluster_by=("c",), features=frozenset({"clustering", "domainMetadata", "invariants"}))
+    assert unfit_because(replace(clustered, **listed("b, c"))) is None
+    found = unfit_because(replace(clustered, **listed("b")))
+    assert found is not None and "statistics" in found
+
+
+def test_a_change_data_feed_is_fit_because_statements_are_refused_one_by_one() -> None:
+    assert unfit_because(replace(PLAIN, properties={"delta.enableChangeDataFeed": "true"})) is None
+
+
+@pytest.mark.parametrize("kind", ["string", "boolean", "long", "decimal(20,3)", "date", "timestamp", "timestamp_ntz"])
+def test_a_partitioned_table_is_fit(kind: str) -> None:
+    assert unfit_because(replace(PLAIN, schema=schema(kind), partition_by=("c",))) is None
+
+
 @pytest.mark.parametrize(
     ("change", "because"),
     [
@@ -46,8 +66,10 @@ def test_the_protocols_versions_come_from_the_log_also_without_features() -> Non
         ({"properties": {"delta.constraints.positive": "n > 0"}}, "constraint positive"),
         ({"reader_version": 4}, "reader version 4"),
         ({"writer_version": 8}, "writer version 8"),
-        ({"partition_by": ("c",)}, "partitioned by c"),
+        ({"partition_by": ("c",), "schema": schema({"type": "array", "elementType": "string", "containsNull": True})}, "partitioned by c"),
         ({"cluster_by": ("c",)}, "clustered by c"),
+        ({"cluster_by": ("s.c",), **listed("s.c"), "schema": schema({"type": "struct", "fields": []})}, "clustered by s.c"),
+        ({"cluster_by": ("c",), **listed("c"), "schema": schema("binary")}, "clustered by c"),
         ({"schema": schema(**{"delta.generationExpression": "1"})}, "generationExpression"),
         ({"schema": schema(**{"CURRENT_DEFAULT": "1"})}, "CURRENT_DEFAULT"),
         ({"schema": schema(**{"unheard of": 1})}, "unheard of"),

@@ -20,8 +20,9 @@ from deltalake.schema import PrimitiveType
 from ingest.contract.definition import Contract
 from ingest.delta import live_table
 from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshot, Snapshots
-from ingest.delta.data_file import read_file
+from ingest.delta.data_file import read_file, write_file
 from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import PAUSES_S, Committed, NotStored, Operation, OutcomeUnknown, Outrun, nothing_stored, put
@@ -409,10 +410,60 @@ def test_a_table_is_judged_when_it_is_loaded_and_when_it_changes_and_not_at_ever
     assert judged == [places.target] * 2
 
 
+def test_a_clustered_table_is_created_with_its_clustering_columns_as_spark_writes_them(places: Places) -> None:
+    clustered = Contract.model_validate({**CONTRACT.model_dump(exclude_defaults=True), "layout": {"cluster_by": ["_ingested_at", "id"]}})
+    writer = DirectWriter()
+    writer.create_tables(clustered, places)
+    actions = [json.loads(line) for line in Path(writer.table(places.target).path_of(0)).read_text().splitlines()]
+    (protocol,) = (action["protocol"] for action in actions if "protocol" in action)
+    assert protocol == {
+        "minReaderVersion": 1,
+        "minWriterVersion": 7,
+        "writerFeatures": ["appendOnly", "invariants", "clustering", "domainMetadata"],
+    }
+    (domain,) = (action["domainMetadata"] for action in actions if "domainMetadata" in action)
+    assert json.loads(domain["configuration"])["clusteringColumns"] == [["_ingested_at"], ["id"]] and not domain["removed"]
+    state = writer.table(places.target).state
+    assert state is not None and state.cluster_by == ("_ingested_at", "id") and {*state.cluster_by} <= {*listed(state)}
+    assert writer.fence(Logs.of(places).target, statement(1)) is not None
+
+
+def test_the_rows_of_a_batch_are_inserts_in_the_change_data_feed(places: Places) -> None:
+    feed = Contract.model_validate({**CONTRACT.model_dump(exclude_defaults=True), "properties": {"delta.enableChangeDataFeed": True}})
+    writer = DirectWriter()
+    writer.create_tables(feed, places)
+    log = Logs.of(places).target
+    assert writer.fence(log, statement(1)) is not None
+    schema = pa.schema(DeltaTable(places.target).schema())
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    own = {"_partition": 0, "_kafka_timestamp": at, "_ingested_at": at, "_epoch": 1, "_batch": 2}
+    rows = pa.Table.from_pylist([{"id": n, "_offset": n, **own} for n in range(3)], schema)
+    file = write_file(places.target, rows, ("id",))
+    writer.commit(log, lambda: statement(1, FIRST_BATCH, "batch"), lambda _: (ADD, [file.addition()]))
+    changes = pa.table(DeltaTable(places.target).load_cdf(starting_version=1).read_all()).to_pylist()
+    assert sorted((row["id"], row["_change_type"]) for row in changes) == [(n, "insert") for n in range(3)]
+
+
+def test_a_statement_that_writes_files_of_a_change_data_feed_again_is_unfit_and_writes_nothing(
+    places: Places, writer: DirectWriter
+) -> None:
+    """A reader of the feed would take every row of the file for a delete and an insert."""
+    schema = pa.schema(DeltaTable(places.quarantine).schema())
+    write_deltalake(places.quarantine, pa.Table.from_pylist([_record(0), _record(1)], schema), mode="append")
+    DeltaTable(places.quarantine).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    log = Logs.of(places).quarantine
+    assert writer.fence(log, statement(1)) is not None
+    before = sorted(Path(places.quarantine).rglob("*"))
+    with pytest.raises(InvalidInput, match=r"DIRECT_UNFIT.*enableChangeDataFeed"):
+        writer.delete(log, statement(1, SEEK, "rollback"), "`offset` = 1")
+    assert sorted(Path(places.quarantine).rglob("*")) == before
+    assert writer.delete(log, statement(1, SEEK, "rollback"), "`offset` = 7") is None, "nothing to write again"
+
+
 def test_a_table_that_needs_another_writer_is_refused_before_anything_is_written(places: Places) -> None:
-    clustered = Contract.model_validate({**CONTRACT.model_dump(exclude_defaults=True), "layout": {"cluster_by": ["id"]}})
+    strange = CONTRACT.model_copy(update={"properties": {"delta.enableRowTracking": "true"}})
     with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
-        DirectWriter().create_tables(clustered, places)
+        DirectWriter().create_tables(strange, places)
     assert not Path(places.target).exists()
 
 
