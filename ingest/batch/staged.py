@@ -65,7 +65,7 @@ class Staged:
                 self.conflicts[position] = Conflict(detail, texts.pop(0))
 
     def _candidates(self, rows: np.ndarray, starts: np.ndarray) -> Iterator[pa.Table]:
-        """The rows with these numbers as `later_copies` takes them: of a part, what the worker has handed over, the rest as it is stored."""
+        """The rows with these numbers as `later_copies` takes them: what the worker has handed over, the rest as it is stored."""
         names = [*dict.fromkeys((*self.event_id, *POSITION, *self.payload))]
         for part, start, end in zip(self.rows.parts, starts, starts[1:], strict=False):
             own = rows[(rows >= start) & (rows < end)] - start
@@ -170,10 +170,7 @@ def _rows_there(ids: pa.Table, files: Sequence[DataFile], folder: str, schema: p
     here = pc.is_in(table["_epoch"], value_set=pa.array(list(epochs), table["_epoch"].type))
     columns = {name: table[name] for name in ids.column_names}
     columns |= {**{f"_{name}": table[name] for name in POSITION}, "__hash": table[PAYLOAD_HASH], "__here": here}
-    keys = [f"_{name}" for name in POSITION]
-    ordered = pa.table(columns).sort_by([(name, "ascending") for name in (*ids.column_names, *keys)])
-    return (
-        ordered.group_by(ids.column_names, use_threads=False)
-        .aggregate([(n, "first") for n in (*keys, "__hash", "__here")])
-        .rename_columns({f"{name}_first": name for name in (*keys, "__hash", "__here")})
-    )
+    firsts = [*(f"_{name}" for name in POSITION), "__hash", "__here"]
+    ordered = pa.table(columns).sort_by([(name, "ascending") for name in (*ids.column_names, *firsts[:2])])
+    grouped = ordered.group_by(ids.column_names, use_threads=False).aggregate([(name, "first") for name in firsts])
+    return grouped.rename_columns({f"{name}_first": name for name in firsts})

@@ -1,7 +1,7 @@
 """Stage a batch: what runs in Spark's Python workers for the direct writer.
 
-Rows go to Parquet files in the target's folder, records that are no event to files in the quarantine's folder. A small task hands its rows to
-the driver instead, which writes one file for all of them. A task that Spark tries again leaves only files that no commit names. Workers
+Rows go to Parquet files in the target's folder, records that are no event to files in the quarantine's folder. A small task hands its rows
+to the driver instead, which writes one file for all of them. A task that Spark tries again leaves only files that no commit names. Workers
 get this module by value.
 """
 

@@ -160,6 +160,8 @@ def export(
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         number = with_engine(lake, write, master, verb="quarantine")
     except OSError as error:
+        if error.filename is not None and Path(error.filename).parent != out.parent:
+            raise  # a file of the lake that could not be read
         raise InvalidInput(
             "EXPORT_FILE",
             f"{out}: {error.strerror or error}.",

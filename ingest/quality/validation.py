@@ -29,7 +29,7 @@ from ingest.quality.scope import Last, Scope, Slice, decide
 from ingest.quality.suite import Expected, Suite
 from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
 from ingest.run import table_lock
-from ingest.runtime.files import files_of, is_local
+from ingest.runtime.files import files_of, is_local, refused_access
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account
 
@@ -163,8 +163,9 @@ def check(
                 try:
                     page = pages.write_pages(folder, contract.name, configs, shown, run_id, run_at, meta)
                     note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
-                except OSError as error:  # e.g. a working folder without write permission; the results matter more than their page
-                    note = f"none: {folder} cannot be written ({error.strerror}); the results are in the table `quality`"
+                except OSError as error:  # e.g. a working folder without permissions; the results matter more than their page
+                    where = error.filename or folder
+                    note = f"none: {where} {refused_access(error)} ({error.strerror}); the results are in the table `quality`"
                 except Exception as error:  # e.g. GX fails on a foreign file in its folder
                     note = f"{NOT_RENDERED} ({type(error).__name__})"
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows

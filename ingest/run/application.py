@@ -83,11 +83,15 @@ class Application:
     direct: bool = False
     interrupted: int | None = None
     _offsets: int = 0
+    _absent: ModuleNotFoundError | None = None
     _reports: list[BatchReport] = field(default_factory=list)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def execute(self, display: Display) -> list[TableResult]:
-        """Run to the end. Raises IngestError only if it concerns all tables; the error of a single table is in its result."""
+        """Run to the end. Raises IngestError only if it concerns all tables; the error of a single table is in its result.
+
+        A module that is not installed concerns all: ModuleNotFoundError is raised as soon as every table has ended.
+        """
         results = {c.name: TableResult(c.name) for c in self.contracts}
         log = spark_log(self.lake, "run")
         try:
@@ -112,6 +116,9 @@ class Application:
                     self._say(query, display)
                 except IngestError as error:
                     _end_table(display, results[query.contract.name], error)
+                except ModuleNotFoundError as error:
+                    self._absent = error
+                    break
                 except Exception as error:
                     cut_off = isinstance(error, Py4JNetworkError | OSError)
                     if spark.jvm_exit(session, JVM_ENDS_WITHIN_S if cut_off else 0) is not None:
@@ -180,10 +187,10 @@ class Application:
         while active:
             if display.gone and self.interrupted is None:
                 self.interrupted = signal.SIGPIPE
-            if self.interrupted is not None:
-                if not reported:
-                    display.stopping()
-                    reported = True
+            if self.interrupted is not None and not reported:
+                display.stopping()
+                reported = True
+            if self.interrupted is not None or self._absent is not None:
                 for query in active:
                     query.ask_to_stop()
             ended = [query for query in active if query.poll() and not self._reopened(session, query, display)]
@@ -192,8 +199,12 @@ class Application:
             for query in queries:
                 self._say(query, display)
             for query in ended:
-                failure = query.finish() or refused.get(query.contract.name)
-                if failure is None and self.trigger.once and self.interrupted is None:
+                try:
+                    failure = query.finish() or refused.get(query.contract.name)
+                except ModuleNotFoundError as error:
+                    self._absent = self._absent or error
+                    continue
+                if failure is None and self.trigger.once and self.interrupted is None and self._absent is None:
                     failure = self._checked(session, query, at_work=False)
                 _end_table(display, results[query.contract.name], failure)
             for query in self._due(active):
@@ -203,6 +214,8 @@ class Application:
             display.tick()
             if active:
                 time.sleep(POLL_S)
+        if self._absent is not None:
+            raise self._absent
 
     def _reopened(self, session: SparkSession, query: TableQuery, display: Display) -> bool:
         if self.interrupted is not None or spark.jvm_exit(session) is not None or (note := query.reopen()) is None:

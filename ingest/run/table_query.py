@@ -171,7 +171,8 @@ class TableQuery:
 
         Returns a note for the user, or None if the query stays ended. Committed batches are not read again; uncommitted ones are.
         """
-        failure = None if self._stop.is_set() else self._failure()
+        absent = isinstance(self.error, ModuleNotFoundError)  # `finish` raises it
+        failure = None if self._stop.is_set() or absent else self._failure()
         if failure is None or failure.code not in PASSING or self._reopened >= REOPENED_MAX:
             return None
         if (lost := self._lost()) is not None:
@@ -299,21 +300,26 @@ class TableQuery:
         return self._ends.lag(report.ends)
 
     def finish(self) -> IngestError | None:
-        """Append the missing ledger rows, unless the lock is lost, and release it; returns the error that ended the query, if any."""
+        """Append the missing ledger rows, unless the lock is lost, and release it; returns the error that ended the query, if any.
+
+        Raises ModuleNotFoundError, after the release: it concerns all tables.
+        """
         self._ends.close()
         # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find it lost.
         self._ahead.shutdown(cancel_futures=True)
-        failure, lost = self._failure(), self._lost()
         try:
-            if self._table is not None and lost is None:
-                self._table.epoch.ledger.append()
-                crash_points.at("finish_ledger", 0)
-                if self._direct is not None and self._once:
-                    self._direct.finish()
-        except Exception as error:
-            failure = failure or stopped(self.contract, self._kafka, error)
-        self._release()
-        return failure or lost
+            failure, lost = self._failure(), self._lost()
+            try:
+                if self._table is not None and lost is None:
+                    self._table.epoch.ledger.append()
+                    crash_points.at("finish_ledger", 0)
+                    if self._direct is not None and self._once:
+                        self._direct.finish()
+            except Exception as error:
+                failure = failure or stopped(self.contract, self._kafka, error)
+            return failure or lost
+        finally:
+            self._release()
 
     def _release(self) -> None:
         """Release the lock: this query can commit nothing more, so its table may be repaired while the run reads other tables."""

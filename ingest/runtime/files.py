@@ -34,14 +34,38 @@ _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, er
 
 
 def environment_error(error: BaseException) -> InvalidEnvironment | None:
-    """The error of the environment for a file or folder that cannot be written; None for any other error."""
+    """The error of the environment for a file or folder that cannot be read or written; None for any other error."""
     if not isinstance(error, OSError) or error.filename is None or error.errno not in _FULL | _NOT_OURS:
         return None
-    found = f"{error.filename} cannot be written: {error.strerror}."
+    found = f"{error.filename} {refused_access(error)}: {error.strerror}."
     if error.errno in _FULL:
         return InvalidEnvironment("DISK_FULL", found, expected="free space for it.", remedy="free space, or name a folder on another disk.")
     remedy = "correct its owner or permissions (chown, chmod), or name another folder; `ingest doctor` checks lake and checkpoints."
+    if "read" in refused_access(error):
+        return InvalidEnvironment("NOT_READABLE", found, expected="a file or folder that this user can read.", remedy=remedy)
     return InvalidEnvironment("NOT_WRITABLE", found, expected="a folder that this user can write to.", remedy=remedy)
+
+
+def refused_access(error: OSError) -> str:
+    """What this user cannot do with the error's file: "cannot be read", "cannot be written" or "can be neither read nor written".
+
+    Python's error is the same for both, so this looks at the file. A file that can be read was refused to a writer, and so was a file that
+    does not exist. If both are refused, the text says so, and is true whichever was tried.
+    """
+    path = error.filename
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return "cannot be written"
+    try:
+        search = os.X_OK if stat.S_ISDIR(os.stat(path).st_mode) else 0
+    except PermissionError:  # a folder above it admits nobody
+        return "can be neither read nor written"
+    except OSError:
+        return "cannot be written"
+    # What counts is the effective user, where the platform can ask for it.
+    effective = os.access in os.supports_effective_ids
+    if os.access(path, os.R_OK | search, effective_ids=effective):
+        return "cannot be written"
+    return "cannot be read" if os.access(path, os.W_OK | search, effective_ids=effective) else "can be neither read nor written"
 
 
 @contextmanager
@@ -70,7 +94,7 @@ class LocalFiles:
         """The whole file, or None if it does not exist."""
         try:
             return local_path(path).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def stamp(self, path: str) -> str | None:

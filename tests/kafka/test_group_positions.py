@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
 from kafka import OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError, RebalanceInProgressError, TopicAuthorizationFailedError
 
 from ingest.delivery.kafka import AtLeastOnce, AtMostOnce, Consumer, ExactlyOnce, Outgoing, Transform, begin_group
 from ingest.delivery.kafka.buffer import Buffer
@@ -295,6 +297,38 @@ def test_a_partition_that_is_added_during_the_run_is_read_and_its_beginning_is_c
         consumer.run(lambda record: begun.append(offsets(topics, name)), stop=lambda: bool(begun), idle_s=30)
     assert begun == [{0: 5, 1: 0}]
     assert offsets(topics, name) == {0: 5, 1: 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "within_s", "attempts"),
+    [
+        pytest.param(TopicAuthorizationFailedError({"orders"}), 60.0, 1, id="useless"),
+        pytest.param(KafkaTimeoutError(), 0.5, None, id="retriable"),
+        pytest.param(RebalanceInProgressError(), 0.5, None, id="rebalance"),
+    ],
+)
+def test_the_beginning_of_a_new_partition_is_committed_again_for_a_time_only_and_only_if_that_can_help(
+    topics: Topics, full: Topic, monkeypatch: pytest.MonkeyPatch, error: KafkaError, within_s: float, attempts: int | None
+) -> None:
+    name = full(5)
+    topics.add_partition(name, [b"added"])
+    monkeypatch.setattr("ingest.delivery.kafka.group_positions._COMMITTED_WITHIN_S", within_s)
+    member = Member(KafkaOptions(topics.servers), [name], AtLeastOnce().consumer_options(name, **QUICK), buffer=Buffer())
+    commit, failed = member._consumer.commit, list[float]()
+
+    def fails(*_: object, **__: object) -> None:
+        failed.append(time.monotonic())
+        raise error
+
+    member._consumer.commit = fails
+    try:
+        with pytest.raises(type(error)):
+            until(lambda: bool(member.gather(10, 0, lambda: False)) and False, "the error", 30)
+        assert len(failed) == attempts if attempts else failed[-1] - failed[0] > within_s
+        member._consumer.commit = commit
+        until(lambda: b"added" in [record.value for record in member.gather(10, 0, lambda: False)], "a later poll begins it")
+    finally:
+        member.close()
 
 
 def test_a_new_partition_whose_first_records_are_gone_stops_the_start(topics: Topics, full: Topic) -> None:

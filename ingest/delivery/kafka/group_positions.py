@@ -11,6 +11,7 @@ like one that never began, so only the call tells the two apart. (docs/decisions
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.errors import CommitFailedError, GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, LogTruncationError
+from kafka.errors import (
+    CommitFailedError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    RebalanceInProgressError,
+)
 
 from ingest.delivery.kafka import position_errors
 from ingest.kafka import kafka_errors
@@ -62,6 +70,26 @@ class _Mark:
         return bool(self.topic_id and topic_id) and self.topic_id != topic_id
 
 
+class _Patience:
+    """With failures in a row: it ends `_COMMITTED_WITHIN_S` after the first one. A gap of that length begins another row."""
+
+    def __init__(self) -> None:
+        self._first_at = self._last_at = -math.inf
+
+    def ends(self) -> bool:
+        """A failure: whether it is one too many. Then the next one is the first of another row."""
+        now = time.monotonic()
+        if now - self._last_at > _COMMITTED_WITHIN_S:
+            self._first_at = now
+        ended = now - self._first_at > _COMMITTED_WITHIN_S
+        self._last_at = -math.inf if ended else now
+        return ended
+
+    def renew(self) -> None:
+        """No failure."""
+        self._last_at = -math.inf
+
+
 def begin_group(group_id: str, topic: str, kafka: KafkaOptions | str, at: At = "earliest") -> dict[int, int]:
     """Commit where a group begins in a topic, and return these next offsets by partition. Call it once, not at every start of a service.
 
@@ -98,24 +126,22 @@ class GroupPositions:
         self._consumer, self._kafka, self._group_id = consumer, kafka, group_id
         self._servers = kafka.bootstrap_servers
         self._marks: dict[str, _Mark] = {}
-        self._asked_at: float | None = None
+        self._asking, self._beginning = _Patience(), _Patience()
 
     def take(self, places: set[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offsets of assigned partitions. Those that the broker does not return yet are left out: ask again.
 
         A new partition begins at its first record, which is committed here. Raises RunStopped GROUP_POSITION_MISSING or
-        GROUP_TOPIC_RECREATED, the errors of ingest.kafka.topic.describe, and KafkaTimeoutError after a minute without an answer.
+        GROUP_TOPIC_RECREATED, the errors of ingest.kafka.topic.describe, KafkaTimeoutError after a minute without an answer, and the
+        KafkaError for which that commit fails: at once if trying again is useless, else after a minute.
         """
         try:
             committed = self._consumer._coordinator.fetch_committed_offsets(places, timeout_ms=_ASK_S * 1000)
         except KafkaTimeoutError:
-            now = time.monotonic()
-            self._asked_at = self._asked_at or now
-            if now - self._asked_at > _COMMITTED_WITHIN_S:
-                self._asked_at = None
+            if self._asking.ends():
                 raise
             return {}
-        self._asked_at = None
+        self._asking.renew()
         taken: dict[TopicPartition, int] = {}
         for topic in sorted({place.topic for place in places}):
             numbers = {place.partition for place in places if place.topic == topic}
@@ -138,7 +164,12 @@ class GroupPositions:
             begin = self.marked({TopicPartition(topic, number): 0 for number in new})
             try:
                 self._consumer.commit(begin, timeout_ms=ANSWER_WITHIN_S * 1000)
-            except KafkaError as error:  # the partitions may be about to get another owner
+                self._beginning.renew()
+            except KafkaError as error:
+                # A rebalance passes: the partitions may be about to get another owner.
+                passes = error.retriable or isinstance(error, CommitFailedError | RebalanceInProgressError)
+                if not passes or self._beginning.ends():
+                    raise
                 _log.info("the new partitions %s%s have not begun yet: %r", topic, sorted(new), error)
                 new = set()
         return {TopicPartition(topic, number): committed[number].offset if number in committed else 0 for number in committed.keys() | new}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.another_account import forbidden, open_folder
 from tests.command import exit_code
 
 pytestmark = pytest.mark.unit
@@ -23,22 +24,27 @@ source: {topic: orders, format: json}
 columns: [{name: id, type: BIGINT, nullable: false}]
 event_id: [id]
 """
+QUARANTINE = "lake/shop/orders/quarantine"
 HOSTILE = "\x1b[2J\nshop.orders: 0 records"
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[str, ...]:
+    return filled(tmp_path)
+
+
+def filled(folder: Path) -> tuple[str, ...]:
     """A project with one record in quarantine, whose reason and value a producer has chosen."""
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/orders.yml").write_text(CONTRACT)
+    (folder / "tables").mkdir()
+    (folder / "tables/orders.yml").write_text(CONTRACT)
     now = datetime(2026, 11, 21, tzinfo=UTC)
     times = {name: pa.array([now], pa.timestamp("us", "UTC")) for name in ("kafka_timestamp", "state_changed_at")}
     numbers = {name: [0] for name in ("partition", "offset", "epoch", "batch")}
     texts = {name: ["x"] for name in ("topic", "topic_id", "reason_code", "event_id", "state_by", "contract_hash")}
     bytes_ = {"key": [b"k"], "value": [HOSTILE.encode()], "headers": [b""]}
     row = {**times, **numbers, **texts, **bytes_, "reason_detail": [f"unknown field {HOSTILE}"], "state": ["open"]}
-    write_deltalake(str(tmp_path / "lake/shop/orders/quarantine"), pa.table(row))
-    return ("--project", str(tmp_path), "--lake", str(tmp_path / "lake"))
+    write_deltalake(str(folder / QUARANTINE), pa.table(row))
+    return ("--project", str(folder), "--lake", str(folder / "lake"))
 
 
 def test_the_file_has_the_bytes_and_is_its_owners_alone(places: tuple[str, ...], tmp_path: Path) -> None:
@@ -66,6 +72,20 @@ def test_a_path_that_exists_is_refused_and_stays_as_it_is(places: tuple[str, ...
     assert exit_code("quarantine", "export", "orders", "--out", str(out), *places) == 2
     assert not (there == "dangling link" and theirs.exists()) and not (there == "no folder" and out.parent.exists())
     assert there not in ("file", "link") or out.read_text() == "theirs"
+
+
+def test_the_file_is_not_blamed_for_a_quarantine_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with open_folder() as folder:
+        words = ("quarantine", "export", "orders", *filled(folder), "--out")
+        (out := folder / "out").mkdir()
+        out.chmod(0o777)
+        assert exit_code(*words, str(out / "first")) == 0
+        with forbidden(log := folder / QUARANTINE / "_delta_log"):
+            assert exit_code(*words, str(out / "second")) == 4
+        assert f"NOT_READABLE: {log} " in capsys.readouterr().err
+        with forbidden(out, 0o555):
+            assert exit_code(*words, str(out / "second")) == 2
+        assert "EXPORT_FILE" in capsys.readouterr().err
 
 
 def test_a_value_neither_controls_the_terminal_nor_begins_a_line(places: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,3 +54,50 @@ def test_repairs_and_new_epochs_are_notes_unless_a_display_shows_them_otherwise(
     session: Any = None
     assert job(tmp_path)._reopened(session, query, heard)  # type: ignore[arg-type]
     assert heard.events == [("note", "A new epoch is opened."), ("note", "t.events: rolled back")]
+
+
+ABSENT = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+
+
+class Ending:
+    """A stream that reads until it is asked to stop, or has ended with `error`, and is finished afterwards."""
+
+    contract = CONTRACT
+
+    def __init__(self, error: Exception | None = None, *, starts: bool = True) -> None:
+        self.error, self.starts, self.asked, self.finished = error, starts, False, False
+        self.notes: list[str] = []
+        self.maintained: list[str] = []
+
+    def start(self, *_: object) -> None:
+        if not self.starts:
+            raise ABSENT
+
+    def ask_to_stop(self) -> None:
+        self.asked = True
+
+    def poll(self) -> bool:
+        return self.asked or self.error is not None
+
+    def reopen(self) -> None:
+        return None
+
+    def finish(self) -> None:
+        self.finished = True
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_a_module_that_is_not_installed_ends_the_run_after_every_table_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    first, second = Ending(), Ending(starts=False) if at == "start" else Ending(ABSENT)
+    monkeypatch.setattr(Application, "_listen", lambda *_, **__: None)
+    monkeypatch.setattr(Application, "_prepare", lambda *_: [first, second])
+    for name, result in (("start", object()), ("end", None), ("jvm_exit", None)):
+        monkeypatch.setattr(f"ingest.runtime.spark.{name}", lambda *_, result=result, **__: result)
+    monkeypatch.setattr("ingest.run.platform.ensure", lambda *_: None)
+    with pytest.raises(ModuleNotFoundError, match="pyarrow"):
+        job(tmp_path).execute(Heard())
+    assert (first.asked, first.finished, second.finished) == (True, True, at == "end")

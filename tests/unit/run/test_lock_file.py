@@ -131,3 +131,12 @@ def test_a_run_that_was_asked_to_stop_ignores_a_missing_checkpoint(query: Any, t
         query.ask_to_stop()
     failure = query._failure()
     assert (failure and failure.code) == code
+
+
+def test_a_module_that_is_not_installed_is_raised_after_the_lock_was_released(lock: Path, query: Any) -> None:
+    query.error = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+    query._lock = HeldLock(lock, 1, channel := MagicMock(), "a")
+    assert query.reopen() is None
+    with pytest.raises(ModuleNotFoundError, match="pyarrow"):
+        query.finish()
+    channel.close.assert_called_once_with()

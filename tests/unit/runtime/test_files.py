@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.runtime.files import ANYBODY, NO_OTHERS, PRIVATE, LocalFiles, replacing
+from ingest.runtime.errors import InvalidEnvironment
+from ingest.runtime.files import ANYBODY, NO_OTHERS, PRIVATE, LocalFiles, environment_error, replacing
+from tests.another_account import forbidden, open_folder
 
 pytestmark = pytest.mark.unit
 
@@ -60,3 +62,46 @@ def test_a_block_that_fails_changes_nothing_and_leaves_nothing(tmp_path: Path) -
         file.write(b"half")
         raise ZeroDivisionError
     assert path.read_text() == "before" and [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "says", "code"),
+    [
+        (0o000, "can be neither read nor written", "NOT_READABLE"),
+        (0o222, "cannot be read", "NOT_READABLE"),
+        (0o444, "cannot be written", "NOT_WRITABLE"),
+    ],
+)
+def test_the_error_of_a_forbidden_file_says_whether_it_cannot_be_read_or_written(mode: int, says: str, code: str) -> None:
+    with open_folder() as folder:
+        file = folder / "000001.json"
+        file.touch()
+        with forbidden(file, mode), pytest.raises(PermissionError) as refused:
+            file.open("r+b")
+        with forbidden(file, mode):
+            error = environment_error(refused.value)
+    assert error is not None and (error.code, error.found) == (code, f"{file} {says}: Permission denied.")
+
+
+def test_a_folder_that_cannot_be_searched_or_listed_cannot_be_read_and_one_that_takes_no_file_cannot_be_written() -> None:
+    with open_folder() as folder:
+        found: list[InvalidEnvironment | None] = []
+        for mode, use in ((0, Path.read_bytes), (0, Path.mkdir), (0o333, lambda path: list(path.parent.iterdir())), (0o555, Path.mkdir)):
+            (inner := folder / str(len(found))).mkdir()
+            with forbidden(inner, mode):
+                try:
+                    use(inner / "file")
+                except PermissionError as error:
+                    found.append(environment_error(error))
+    said = [(each.code, each.found) for each in found if each is not None]
+    assert said == [
+        ("NOT_READABLE", f"{folder}/0/file can be neither read nor written: Permission denied."),
+        ("NOT_READABLE", f"{folder}/1/file can be neither read nor written: Permission denied."),
+        ("NOT_READABLE", f"{folder}/2 cannot be read: Permission denied."),
+        ("NOT_WRITABLE", f"{folder}/3/file cannot be written: Permission denied."),
+    ]
+
+
+def test_a_file_below_a_file_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert LocalFiles().read(f"{tmp_path}/file/below") is None

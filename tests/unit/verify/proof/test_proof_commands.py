@@ -13,6 +13,7 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.quality import audited_version
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
+from tests.another_account import forbidden, open_folder
 from tests.command import exit_code
 from tests.unit.quality.money_scene import contract_of, paid, write
 from tests.unit.verify.proof_lake import CONTRACT, Lake
@@ -81,6 +82,16 @@ def test_no_proof_is_written_of_a_table_that_cannot_be_verified(ingest: Ingest, 
     assert (done.code, done.document["error"]["code"]) == (2, "TABLE_MISSING")
     assert not (tmp_path / "lake/proofs").exists()
     assert ingest("proof", "check", str(tmp_path), "--json").document["error"]["code"] == "PROOF_NOT_FOUND"
+
+
+def test_a_proof_of_another_account_cannot_be_read(ingest: Ingest) -> None:
+    with open_folder() as folder:
+        proof = folder / "000001.json"
+        proof.touch()
+        assert ingest("proof", "check", str(proof)).code == 1
+        with forbidden(proof, 0o220):
+            done = ingest("proof", "check", str(proof))
+    assert done.code == 4 and f"NOT_READABLE: {proof} cannot be read: Permission denied." in done.err
 
 
 def test_totals_are_printed_and_a_difference_from_the_figures_ends_with_1(ingest: Ingest, tmp_path: Path) -> None:
