@@ -46,8 +46,8 @@ class Part:
         if row["path"] is not None:
             file = StagedFile(row["path"], row["size"], row["rows"], row["stats"], json.loads(row["partition"]))
         data, copies = (_table(row[name]) if row[name] is not None else None for name in ("data", "copies"))
-        arrays = (("partitions", np.int32), ("offsets", np.int64), ("hashes", np.uint64))
-        return Part(*(np.frombuffer(row[name] or b"", kind) for name, kind in arrays), row["rows"], file, data, copies)
+        partitions, offsets = np.frombuffer(row["partitions"], np.int32), np.frombuffer(row["offsets"], np.int64)
+        return Part(partitions, offsets, np.frombuffer(row["hashes"] or b"", np.uint64), row["rows"], file, data, copies)
 
     @property
     def kept(self) -> np.ndarray:

@@ -30,6 +30,7 @@ REPAIRING = (
 )
 INSIDE = (
     "after_offset_log",
+    "staged",
     "after_quarantine",
     "after_target",
     "after_replayed",

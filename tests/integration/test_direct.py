@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.batch.staging import SMALL_ROWS
+from ingest.batch.outputs import SMALL_ROWS
 from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.integration.lane import Lane, Record, order
 
@@ -94,11 +94,16 @@ def test_a_conflicting_copy_that_kafka_has_removed_meanwhile_is_kept_without_its
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compaction may remove it between the two reads. What the commit counts, the quarantine has (I4, I5)."""
-    from ingest.batch import refused
+    from ingest.batch.direct import _Batch
 
-    read_again = refused._conflicting
+    read_again = _Batch._conflicting
+
+    def after_compaction(batch: _Batch, staged: Any) -> Any:
+        batch._records = batch._records.where("offset < 0")
+        return read_again(batch, staged)
+
     one = direct(lane, {"n": "INT"})
-    monkeypatch.setattr(refused, "_conflicting", lambda conflicts, records: read_again(conflicts, records.where("offset < 0")))
+    monkeypatch.setattr(_Batch, "_conflicting", after_compaction)
     one.send(order("a", n=1), order("a", n=2))
     one.run()
     (odd,) = one.quarantine().collect()
