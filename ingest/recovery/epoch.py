@@ -33,7 +33,7 @@ from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.projection import Ledger
 from ingest.recovery.decision import Create, Refuse, decide
 from ingest.recovery.look_back import LookBack
-from ingest.recovery.replay import finish, unfinished
+from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek_offsets import Seeking, SeekPlan, counted
 from ingest.recovery.start_state import StartState
@@ -199,7 +199,7 @@ class _Opening:
         # 5. Finish what a crash interrupted: set records that became rows to `replayed`, and roll back an uncommitted batch.
         find_unfinished = partial(unfinished, places=self.places, log=self.logs.target, newest=state.target.newest)
         if (batch_commit := asked(self.places.lake, self.session, find_unfinished)) is not None:
-            finish(self.statements, self.places, batch_commit)
+            replay(self.statements, self.places, batch_commit)
         healed = list(_lost_checkpoints(state, writer))
         if (undone := roll_back(state, writer.epoch)) is not None:
             commit = self.statements.delete(

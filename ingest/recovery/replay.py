@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,13 +11,10 @@ from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, arrow, asked, quoted
 from ingest.delta.quarantine_rows import REPLAYED
-from ingest.delta.table_writer import SparkWriter, TableWriter
+from ingest.delta.table_writer import TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.ledger.ledger_reader import Newest
 from ingest.runtime.places import Places
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 POSITIONS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -42,12 +38,7 @@ def pending(engine: Engine, places: Places, batch_commit: BatchCommit) -> bool:
     return bool(engine.ask(sql, target=At(places.target), quarantine=At(places.quarantine)))
 
 
-def replay(session: SparkSession, places: Places, batch_commit: BatchCommit) -> None:
-    """As `finish`, with Delta in Spark. A batch passes its own session."""
-    finish(SparkWriter(session), places, batch_commit)
-
-
-def finish(writer: TableWriter, places: Places, batch_commit: BatchCommit) -> None:
+def replay(writer: TableWriter, places: Places, batch_commit: BatchCommit) -> None:
     """Set the quarantined records that a batch inserted as rows to `replayed`. `batch_commit` is the one of its commit on the target.
 
     Raises Unreadable.
