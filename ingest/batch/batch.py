@@ -24,6 +24,7 @@ from ingest.decode.decoder import BatchSource, as_text, decode
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
 from ingest.delta.commit import Commit
+from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.offsets import OffsetRange, Planned, planned
 from ingest.ledger.ledger_row import inserted_by_partition
 from ingest.recovery.epoch import Epoch
@@ -154,7 +155,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     # 7 Mark quarantined records that are rows now. Then the ledger: a projection of the target's commits, which may lag but never lead.
     table.refuse_lost()
     if reread:
-        replay(records.sparkSession, table.places, batch_commit)
+        replay(SparkWriter(records.sparkSession), table.places, batch_commit)
         crash_points.at("after_replayed", number)
     table.epoch.ledger.saw(commit, batch_commit)
     if table.ahead is not None:

@@ -7,11 +7,10 @@ here except the target, of which only files that lose rows are written again.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -19,22 +18,19 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.definition import Contract
-from ingest.delta import writer
+from ingest.delta import quarantine_rows, writer
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.creation import create_operation, creation
-from ingest.delta.data_file import StagedFile, sync
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, DataFusion
-from ingest.delta.direct_fit import listed, refuse_rewrite, refuse_unfit
-from ingest.delta.held_rows import held
+from ingest.delta.direct_fit import refuse_unfit
+from ingest.delta.held_rows import held, updated
 from ingest.delta.live_table import LiveTable
 from ingest.delta.log_checkpoint import LogCheckpoints
-from ingest.delta.partition import read, write_files, write_partition
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.table_definitions import LEDGER_FIELDS, definitions
+from ingest.delta.table_rows import Actions, added, matching, rewritten
 from ingest.delta.table_state import TableState
-from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import Bug, RunStopped
 from ingest.runtime.files import LocalFiles, local_path
 from ingest.runtime.places import Places
@@ -105,11 +101,11 @@ class DirectWriter:
         key = ("topic_id", "partition", "offset", "epoch", "batch")
 
         def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
-            rows = self._matching(table, key, condition)
+            rows = matching(table, key, condition)
             if not rows.num_rows:
                 return None
             operation = Operation("DELETE", {"predicate": "[]"}, {"numDeletedRows": rows.num_rows})
-            return operation, self._rewritten(table, rows, lambda found, hit: found.filter(pa.array(~hit)))
+            return operation, rewritten(table, rows, lambda found, hit: found.filter(pa.array(~hit)))
 
         commit = self.try_commit(log.table, lambda: batch_commit, decide)
         state = self.table(log.table).state
@@ -126,18 +122,32 @@ class DirectWriter:
 
         def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
             epochs = [row["epoch"] for row in rows]
-            there = self._matching(table, writer.LEDGER_KEY, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}")
+            there = matching(table, writer.LEDGER_KEY, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}")
             known = held(given.select(writer.LEDGER_KEY), there)
             new, old = given.filter(pa.array(~known)), given.filter(pa.array(known)).filter(pc.field("stood").is_valid())
-            actions = (
-                self._rewritten(table, old.select(writer.LEDGER_KEY), lambda found, _: _with_stood(found, old)) if old.num_rows else []
-            )
+            actions: Actions = []
+            if old.num_rows:
+                keys = old.select(writer.LEDGER_KEY)
+                actions += rewritten(table, keys, lambda found, hit: updated(found, hit, old, writer.LEDGER_KEY, ("stood",)))
             if new.num_rows:
-                actions += [each.addition() for each in self._write(table, new)]
+                actions += added(table, new)
             metrics = {"numTargetRowsInserted": new.num_rows, "numTargetRowsUpdated": old.num_rows}
             return (Operation("MERGE", {}, metrics), actions) if actions else None
 
         self.unfenced(places.ledger, batch_commit.to_json(), decide)
+
+    def merge_quarantine(self, log: DeltaLog, still: writer.Still, rows: pa.Table, *, reopen: bool) -> Commit:
+        """Insert the records of `rows` (the quarantine's columns) whose position the quarantine lacks. Raises RunStopped FENCED.
+
+        `reopen`: these offsets were read before. A record that was `replayed` as a row, and is refused this time, becomes open again. There
+        is a commit also if nothing is new.
+        """
+        return self.commit(log, still, lambda table: quarantine_rows.merged(table, rows, reopen=reopen))
+
+    def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
+        """Set the quarantined records at `positions` (topic_id, partition, offset and at, the time) to `replayed`."""
+        decide = partial(quarantine_rows.marked_replayed, positions=positions, by=by)
+        self._unfenced(places.quarantine, batch_commit.to_json(), decide)
 
     def commit(self, log: DeltaLog, still: writer.Still, decide: Decide) -> Commit:
         """As `try_commit`, but raises RunStopped FENCED instead of returning None."""
@@ -165,8 +175,14 @@ class DirectWriter:
         raise _overrun(path)
 
     def unfenced(self, path: str, about: str, decide: Decide) -> None:
-        """Commit what `decide` makes of the newest snapshot, without a transaction id: any process may repeat it."""
-        self._tables.pop(path, None)  # whatever the table is now: nothing else depends on it
+        """Commit what `decide` makes of the newest snapshot, without a transaction id: any process may repeat it.
+
+        The table may have been put back meanwhile: nothing else depends on it.
+        """
+        self._tables.pop(path, None)
+        self._unfenced(path, about, decide)
+
+    def _unfenced(self, path: str, about: str, decide: Decide) -> None:
         table = self.table(path)
         for _ in range(LOOKS_MAX):
             table.look()
@@ -183,60 +199,15 @@ class DirectWriter:
         for table in self._tables.values():
             self._checkpoints.write_at_end(table)
 
-    def _matching(self, table: LiveTable, key: Sequence[str], condition: str) -> pa.Table:
-        columns = ", ".join(f"`{name}`" for name in key)
-        found = DataFusion().stream(f"SELECT {columns} FROM {{rows}} WHERE {condition}", rows=At(table.path, table.version))
-        batches = [pa.record_batch(each) for each in found]
-        wanted = pa.schema([_schema(table).field(name) for name in key])
-        return pa.Table.from_batches(batches).cast(wanted) if batches else wanted.empty_table()
-
-    def _rewritten(self, table: LiveTable, rows: pa.Table, change: Callable[[pa.Table, np.ndarray], pa.Table]) -> list[Mapping[str, Any]]:
-        """Write the files that hold one of `rows` (by its columns) again, changed; returns the actions."""
-        assert table.state is not None, "the table exists"
-        now, schema, folder = round(time.time() * 1000), _schema(table), str(local_path(table.path))
-        actions: list[Mapping[str, Any]] = []
-        for file in list(table.live.values()):
-            found = read(folder, file, schema)
-            hit = held(found.select(rows.column_names), rows)
-            if not hit.any():
-                continue
-            refuse_rewrite(table.state, table.path)
-            actions.append(file.removal(now))
-            if (left := change(found, hit)).num_rows:  # no change moves a row to another partition
-                staged = write_partition(folder, left.cast(schema), listed(table.state) or tuple(file.least), file.partition_values)
-                sync(folder, [staged.path])
-                actions.append(staged.addition())
-        return actions
-
-    def _write(self, table: LiveTable, rows: pa.Table, statistics_of: Sequence[str] = ()) -> list[StagedFile]:
-        """Write new rows into files of their partitions, on the disk."""
-        assert table.state is not None, "the table exists"
-        folder = str(local_path(table.path))
-        staged = write_files(folder, rows, statistics_of, table.state.partition_by)
-        sync(folder, [each.path for each in staged])
-        return staged
-
-
-def _schema(table: LiveTable) -> pa.Schema:
-    assert table.state is not None, "the table exists"
-    return to_arrow_schema(T.StructType.fromJson(read_json(table.state.schema)), timezone="UTC")
-
-
-def _with_stood(found: pa.Table, changed: pa.Table) -> pa.Table:
-    given = changed.select([*writer.LEDGER_KEY, "stood"]).rename_columns([*writer.LEDGER_KEY, "__stood"])
-    joined = found.join(given, list(writer.LEDGER_KEY), join_type="left outer")
-    stood = pc.coalesce(joined["__stood"], joined["stood"])
-    return joined.set_column(joined.column_names.index("stood"), "stood", stood).select(found.column_names)
-
 
 def _refuse_unpartitioned(table: LiveTable, actions: Sequence[Mapping[str, Any]]) -> None:
     """Raises Bug for a file without the partition values of the table: readers would take NULL for them, or fail."""
     assert table.state is not None, "the table exists"
-    for added in (action["add"] for action in actions if "add" in action):
-        if {*added["partitionValues"]} != {*table.state.partition_by}:
+    for file in (action["add"] for action in actions if "add" in action):
+        if {*file["partitionValues"]} != {*table.state.partition_by}:
             raise Bug(
                 "PARTITIONS_MISSING",
-                f"the file {added['path']} of {table.path} has the partition values {sorted(added['partitionValues'])}.",
+                f"the file {file['path']} of {table.path} has the partition values {sorted(file['partitionValues'])}.",
                 expected=f"those of the table: {sorted(table.state.partition_by)}.",
             )
 

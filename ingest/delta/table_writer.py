@@ -13,6 +13,7 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -50,6 +51,13 @@ class TableWriter(Protocol):
         """
         ...
 
+    def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
+        """Set quarantined records that are rows now to `replayed`.
+
+        `positions` has the columns topic_id, partition, offset and at (the time). It needs no transaction id: repeating it changes nothing.
+        """
+        ...
+
 
 class SparkWriter:
     """Lets Delta in Spark write."""
@@ -73,3 +81,6 @@ class SparkWriter:
         self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
         writer.merge_ledger(session or self.session, places.ledger, batch_commit, rows)
+
+    def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
+        writer.mark_replayed(self.session.createDataFrame(positions), places.quarantine, batch_commit, by)

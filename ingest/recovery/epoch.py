@@ -27,7 +27,6 @@ from ingest.delta.batch_commit import FENCE, SEEK, BatchCommit, BatchId, Kind, S
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import asked
-from ingest.delta.direct_fit import unfit
 from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
@@ -200,9 +199,7 @@ class _Opening:
         # 5. Finish what a crash interrupted: set records that became rows to `replayed`, and roll back an uncommitted batch.
         find_unfinished = partial(unfinished, places=self.places, log=self.logs.target, newest=state.target.newest)
         if (batch_commit := asked(self.places.lake, self.session, find_unfinished)) is not None:
-            if self.session is None:
-                raise unfit(self.places.name, "has quarantined records that a re-read has turned into rows")
-            replay(self.session, self.places, batch_commit)
+            replay(self.statements, self.places, batch_commit)
         healed = list(_lost_checkpoints(state, writer))
         if (undone := roll_back(state, writer.epoch)) is not None:
             commit = self.statements.delete(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, Engine, quoted
+from ingest.delta.delta_sql import At, Engine, arrow, asked, quoted
+from ingest.delta.quarantine_rows import REPLAYED
+from ingest.delta.table_writer import TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.ledger.ledger_reader import Newest
 from ingest.runtime.places import Places
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+POSITIONS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
 
 def unfinished(engine: Engine, places: Places, log: DeltaLog, newest: Newest | None) -> BatchCommit | None:
@@ -32,24 +34,37 @@ def pending(engine: Engine, places: Places, batch_commit: BatchCommit) -> bool:
     """Whether the quarantine contains a record that this batch inserted as a row, and that is not `replayed` yet. Raises Unreadable."""
     if not any(len(each) for each in batch_commit.positions):
         return False
-    rows = f"SELECT _partition AS p, _offset AS o FROM {{target}} WHERE {_of_batch(batch_commit)}"
-    inside = _inside(batch_commit.positions, "`partition`", "`offset`")
-    records = "SELECT `partition` AS p, `offset` AS o FROM {quarantine} "
-    records += f"WHERE state <> 'replayed' AND topic_id = {quoted(batch_commit.topic.id)} AND ({inside})"
-    sql = f"SELECT q.p FROM ({records}) q LEFT SEMI JOIN ({rows}) r ON q.p = r.p AND q.o = r.o LIMIT 1"
+    sql = f"SELECT r.p FROM {_inserted(batch_commit, '_partition AS p, _offset AS o')} LIMIT 1"
     return bool(engine.ask(sql, target=At(places.target), quarantine=At(places.quarantine)))
 
 
-def replay(session: SparkSession, places: Places, batch_commit: BatchCommit) -> None:
-    """Set the quarantined records that a batch inserted as rows to `replayed`. `batch_commit` is the one of its commit on the target."""
-    from pyspark.sql import functions as F
+def replay(writer: TableWriter, places: Places, batch_commit: BatchCommit) -> None:
+    """Set the quarantined records that a batch inserted as rows to `replayed`. `batch_commit` is the one of its commit on the target.
 
-    from ingest.delta import writer as commits
+    Raises Unreadable.
+    """
+    positions = asked(places.lake, writer.session, lambda engine: _positions(engine, places, batch_commit))
+    if positions.num_rows:
+        topic_id = pa.array([batch_commit.topic.id] * positions.num_rows, pa.string())
+        about, by = replace(batch_commit, kind="replayed"), batch_commit.reason or "ingest run"
+        writer.mark_replayed(positions.add_column(0, "topic_id", topic_id), places, about, by)
 
-    rows = session.read.format("delta").load(places.target).where(_of_batch(batch_commit))
-    names = {"_partition": "partition", "_offset": "offset", "_ingested_at": "at"}
-    positions = rows.select(F.lit(batch_commit.topic.id).alias("topic_id"), *(F.col(name).alias(to) for name, to in names.items()))
-    commits.mark_replayed(positions, places.quarantine, replace(batch_commit, kind="replayed"), batch_commit.reason or "ingest run")
+
+def _positions(engine: Engine, places: Places, batch_commit: BatchCommit) -> pa.Table:
+    """Position and time of the batch's rows whose quarantined record is not `replayed` yet."""
+    rows = _inserted(batch_commit, "_partition AS p, _offset AS o, _ingested_at AS at")
+    sql = f"SELECT r.p, r.o, min(r.at) AS at FROM {rows} GROUP BY r.p, r.o"  # another engine may have copied a row
+    batches = list(arrow(engine, sql, target=At(places.target), quarantine=At(places.quarantine)))
+    return pa.Table.from_batches(batches).rename_columns(POSITIONS.names).cast(POSITIONS) if batches else POSITIONS.empty_table()
+
+
+def _inserted(batch_commit: BatchCommit, columns: str) -> str:
+    """SQL for these columns of the batch's rows whose quarantined record is not `replayed` yet, as `r`."""
+    inside = _inside(batch_commit.positions, "`partition`", "`offset`")
+    records = "SELECT `partition` AS p, `offset` AS o FROM {quarantine} "
+    records += f"WHERE state <> '{REPLAYED}' AND topic_id = {quoted(batch_commit.topic.id)} AND ({inside})"
+    rows = f"SELECT {columns} FROM {{target}} WHERE {_of_batch(batch_commit)}"
+    return f"({rows}) r LEFT SEMI JOIN ({records}) q ON q.p = r.p AND q.o = r.o"
 
 
 def _of_batch(batch_commit: BatchCommit) -> str:

@@ -23,6 +23,7 @@ from ingest.decode.decoder import BatchSource, decode
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Counts
 from ingest.delta.commit import Commit
+from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import count_rows
@@ -115,7 +116,7 @@ def _commit(
         commit = commits.merge_target(winners, contract, look_back.target, counts.bounds, still)
         crash_points.at("replay_target", 0)
         look_back.again()
-        replay(session, places, seek)
+        replay(SparkWriter(session), places, seek)
         rows = [row for row in count_rows(session, places, commit, seek) if row.kind == "replay"]
         inserted, duplicate = sum(row.inserted for row in rows), sum(row.duplicate for row in rows)
         return commit, Replayed(counts.read, inserted, duplicate, _refused(ranked), elsewhere)

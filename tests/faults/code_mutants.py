@@ -206,7 +206,7 @@ MUTANTS = {
         "I4", BATCH, "if reread and (checks or batch_counts.failed):", "if False:", read_again_strictly, OPEN_TOO
     ),
     "a record that becomes a row stays open in the quarantine": one(
-        "I4", BATCH, "replay(records.sparkSession, table.places, batch_commit)", "pass", read_again_kindly, OPEN_TOO
+        "I4", BATCH, "replay(SparkWriter(records.sparkSession), table.places, batch_commit)", "pass", read_again_kindly, OPEN_TOO
     ),
     "poison is dropped": one("I5", BATCH, QUARANTINE, NO_QUARANTINE, plain, "dropped"),
     "an exception is swallowed": one("I5", QUERY, RAISE, RAISE[18:], raised_after_quarantine, "is lost"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
@@ -24,6 +25,7 @@ from ingest.delta.data_file import read_file, write_file
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.held_rows import updated
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import PAUSES_S, Committed, NotStored, Operation, OutcomeUnknown, Outrun, nothing_stored, put
 from ingest.kafka.offsets import OffsetRange
@@ -500,3 +502,24 @@ def test_the_log_tells_what_a_statement_was(places: Places, writer: DirectWriter
     newest = DeltaTable(places.target).history(1)[0]
     assert newest["operation"] == "WRITE" and "isBlindAppend" not in newest
     assert json.loads(newest["userMetadata"])["kind"] == "epoch"
+
+
+def test_re_read_records_enter_once_and_change_their_state(places: Places, writer: DirectWriter) -> None:
+    log, at = Logs.of(places).quarantine, datetime(2026, 2, 1, tzinfo=UTC)
+    rows = pa.Table.from_pylist([_record(0), _record(1)], pa.schema(DeltaTable(places.quarantine).schema()))
+    writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH, "batch"), rows.slice(0, 1), reopen=False)
+    positions = pa.table({"topic_id": ["id"], "partition": pa.array([0], pa.int32()), "offset": [0], "at": pa.array([at])})
+    writer.mark_replayed(positions, places, statement(1, FIRST_BATCH, "replayed"), "ingest seek")
+    (found,) = DeltaTable(places.quarantine).to_pyarrow_table().to_pylist()
+    assert (found["state"], found["state_changed_at"], found["state_by"]) == ("replayed", at, "ingest seek")
+    commit = writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH + 1, "batch"), rows, reopen=True)
+    left = DeltaTable(places.quarantine).to_pyarrow_table().sort_by("offset").to_pylist()
+    assert left == rows.to_pylist() and len(commit.removed) == 1
+
+
+def test_values_of_another_table_reach_the_rows_that_are_meant(places: Places) -> None:
+    rows = pa.table({"k": ["a", "b", "c", None], "v": [1, 2, 3, 4], "nested": [[{"x": 1}], None, [], []]})
+    values = pa.table({"k": ["c", "a", "z", None], "v": pa.array([None, 9, 8, 7], pa.int32())})
+    found = updated(rows, np.array([True, True, True, True]), values, ("k",), ("v",))
+    assert found["v"].to_pylist() == [9, 2, None, 4] and found["nested"] == rows["nested"]
+    assert updated(rows, np.array([False, True, True, False]), values, ("k",), ("v",))["v"].to_pylist() == [1, 2, None, 4]

@@ -24,6 +24,7 @@ from ingest.delta.live_table import LiveTable
 from ingest.delta.partition import read, write_files
 from ingest.delta.put import Operation, put
 from ingest.delta.table_definitions import TableDefinition
+from ingest.delta.table_rows import rewritten
 from ingest.runtime.errors import Bug
 from ingest.runtime.files import LocalFiles
 
@@ -171,7 +172,7 @@ def test_a_delete_writes_the_rest_of_a_partition_into_the_partition(tmp_path: Pa
     writer, gone = DirectWriter(), pa.table({"id": [4, 5]})
 
     def decide(found: LiveTable) -> Any:
-        return Operation("DELETE", {}, {}), writer._rewritten(found, gone, lambda rows, hit: rows.filter(pa.array(~hit)))
+        return Operation("DELETE", {}, {}), rewritten(found, gone, lambda rows, hit: rows.filter(pa.array(~hit)))
 
     writer.unfenced(table.path, "{}", decide)
     left = {row["id"]: row["day"] for row in DataFusion().ask("SELECT * FROM {t}", t=At(table.path))}

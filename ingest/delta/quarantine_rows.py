@@ -1,0 +1,73 @@
+"""What the direct writer commits to a quarantine: new records, and states of the records that are there (I4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.delta.delta_sql import quoted
+from ingest.delta.held_rows import held, updated
+from ingest.delta.live_table import LiveTable
+from ingest.delta.put import Operation
+from ingest.delta.table_rows import Actions, added, matching, rewritten
+
+KEY = ("topic_id", "partition", "offset")
+STATE = ("state", "state_changed_at", "state_by")
+REPLAYED = "replayed"
+
+
+def merged(table: LiveTable, rows: pa.Table, *, reopen: bool) -> tuple[Operation, Actions]:
+    """The insertion of the records of `rows` whose position the quarantine lacks.
+
+    With `reopen`, a record that is `replayed` and comes again gets the state of `rows`.
+    """
+    there = _there(table, rows)
+    known = held(rows.select(KEY), there.select(KEY))
+    replayed = there.filter(pc.equal(there["state"], REPLAYED)) if reopen else there.slice(0, 0)
+    actions = _with_states(table, replayed, rows)
+    if not known.all():
+        actions += added(table, rows.filter(pa.array(~known)))
+    metrics = {"numTargetRowsInserted": int((~known).sum()), "numTargetRowsUpdated": replayed.num_rows}
+    return Operation("MERGE", {}, {"numSourceRows": rows.num_rows, **metrics, "numTargetRowsDeleted": 0}), actions
+
+
+def marked_replayed(table: LiveTable, positions: pa.Table, by: str) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
+    """The change of the records at `positions` (topic_id, partition, offset, at) to `replayed`; None if all are, or none is there."""
+    there = _there(table, positions)
+    still = there.filter(pc.not_equal(there["state"], REPLAYED))
+    if not still.num_rows:
+        return None
+    states = {"state": REPLAYED, "state_changed_at": positions["at"], "state_by": by}
+    values = positions.select(KEY)
+    for name in STATE:
+        same = isinstance(states[name], str)
+        values = values.append_column(name, pa.array([states[name]] * positions.num_rows, pa.string()) if same else states[name])
+    operation = Operation("MERGE", {}, {"numSourceRows": positions.num_rows, "numTargetRowsUpdated": still.num_rows})
+    return operation, _with_states(table, still, values)
+
+
+def _there(table: LiveTable, rows: pa.Table) -> pa.Table:
+    """Position and state of the quarantine's records at the positions of `rows`."""
+    names = (*KEY, "state")
+    if not rows.num_rows:
+        return matching(table, names, "false")
+    bounds = []
+    for name in ("partition", "offset"):
+        ends = pc.min_max(rows[name])
+        bounds.append(f"`{name}` BETWEEN {ends['min'].as_py()} AND {ends['max'].as_py()}")
+    topics = ", ".join(quoted(topic) for topic in pc.unique(rows["topic_id"]).to_pylist())
+    found = matching(table, names, f"{' AND '.join(bounds)} AND topic_id IN ({topics})")
+    return found.filter(pa.array(held(found.select(KEY), rows.select(KEY))))
+
+
+def _with_states(table: LiveTable, records: pa.Table, values: pa.Table) -> Actions:
+    """Write the files of these records (by position and state) again, with the states of `values`."""
+
+    def change(found: pa.Table, hit: np.ndarray) -> pa.Table:
+        return updated(found, hit, values, KEY, STATE)
+
+    return rewritten(table, records, change) if records.num_rows else []
