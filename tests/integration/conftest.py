@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def lane(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_path: Path) -> Iterator[Callable[..., Lane]]:
+def by_workers(request: pytest.FixtureRequest) -> bool:
+    """Whether the direct writer writes: the marker `writers` runs a test with both."""
+    return bool(getattr(request, "param", os.environ.get("ONCELAKE_TEST_DIRECT", "") == "1"))
+
+
+@pytest.fixture
+def lane(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_path: Path, by_workers: bool) -> Iterator[Callable[..., Lane]]:
     """`lane(columns, partitions=1, **contract)` makes a lane on a fresh topic."""
     from tests.integration.interpreted import interpreted
     from tests.integration.lane import Lane
@@ -40,21 +47,21 @@ def lane(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_pat
 
     def make(columns: Mapping[str, str] | None = None, *, partitions: int = 1, **more: Any) -> Lane:
         rules = contract(columns, topic=topic(partitions), **more)
-        return Lane(spark, rules, broker.bootstrap_servers, tmp_path)
+        return Lane(spark, rules, broker.bootstrap_servers, tmp_path, direct=by_workers)
 
     with interpreted(spark):
         yield make
 
 
 @pytest.fixture
-def desk(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
+def desk(spark: SparkSession, tmp_path: Path, by_workers: bool) -> Iterator[Callable[..., Desk]]:
     """`desk(columns, partitions=1, **contract)` makes empty tables that process batches without Kafka."""
     from tests.integration.desk import Desk
     from tests.integration.interpreted import interpreted
     from tests.integration.records import contract
 
     def make(columns: Mapping[str, str] | None = None, *, partitions: int = 1, **more: Any) -> Desk:
-        return Desk(spark, contract(columns, **more), tmp_path, partitions)
+        return Desk(spark, contract(columns, **more), tmp_path, partitions, direct=by_workers)
 
     with interpreted(spark):
         yield make

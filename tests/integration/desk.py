@@ -11,9 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.batch.batch import BatchReport, Table, process
+from ingest.batch.direct import process_direct
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit, BatchId, Counts, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.recovery.epoch import open_epoch
@@ -30,8 +32,9 @@ FAR = 1_000_000
 class Desk:
     """The new, empty tables of one contract, and the batches that are written to them."""
 
-    def __init__(self, session: SparkSession, contract: Contract, folder: Path, partitions: int = 1) -> None:
+    def __init__(self, session: SparkSession, contract: Contract, folder: Path, partitions: int = 1, *, direct: bool = False) -> None:
         self.session = session
+        self.direct = DirectWriter(contract) if direct else None
         self.contract = contract
         self.topic = contract.source.topic
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), contract.pipeline, contract.table)
@@ -42,7 +45,10 @@ class Desk:
     def open(self, seeking: Seeking | None = None) -> Table:
         """Open a new epoch, as the start of a run or a seek does. Spark numbers its batches from 0."""
         broker = TopicState(TopicId(self.topic, TOPIC_ID), dict.fromkeys(self.ends, (0, self.far)))
-        epoch = open_epoch(self.session, self.contract, self.places, lambda: broker, seeking)
+        if self.direct is not None:
+            self.direct = DirectWriter(self.contract)  # as a new process has
+        session = None if self.direct is not None else self.session
+        epoch = open_epoch(session, self.contract, self.places, lambda: broker, seeking, writer=self.direct)
         self.number = 0
         self.ends = {**self.ends, **epoch.starts}
         return Table(self.contract, self.places, epoch, LocalFiles())
@@ -51,6 +57,7 @@ class Desk:
         """Another writer of the same tables, which takes a later epoch. Like another driver, it has its own session."""
         other = copy.copy(self)
         other.session = self.session.newSession()
+        other.direct = DirectWriter(self.contract) if self.direct is not None else None
         other.table = other.open()
         return other
 
@@ -76,6 +83,8 @@ class Desk:
         self.ends[0] += gap
         self.plan(self.number, self.ends)
         self.number += 1
+        if self.direct is not None:
+            return process_direct(records, self.number - 1, self.table, self.direct)
         return process(records, self.number - 1, self.table)
 
     def plan(self, number: int, ends: dict[int, int]) -> None:

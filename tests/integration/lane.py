@@ -49,14 +49,14 @@ class Record(NamedTuple):
 class Lane:
     """One table's pipeline from Kafka to Delta."""
 
-    def __init__(self, session: SparkSession, contract: Contract, bootstrap_servers: str, folder: Path) -> None:
+    def __init__(self, session: SparkSession, contract: Contract, bootstrap_servers: str, folder: Path, *, direct: bool = False) -> None:
         self.session = session
         self.contract = contract
         self.bootstrap_servers = bootstrap_servers
         self.folder = folder
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), contract.pipeline, contract.table)
         self.query: TableQuery | None = None
-        self.direct = False  # who writes
+        self.direct = direct  # who writes
 
     def send(self, *records: Record | str) -> None:
         """Send without a transaction, so that offsets have no gaps."""
