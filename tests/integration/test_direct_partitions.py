@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.batch import outputs
+from ingest.batch.parts import Part
 from ingest.decode.partition_value import unwritable
 from ingest.delta.live_table import LiveTable
 from ingest.delta.partition import read
@@ -114,8 +116,19 @@ def test_the_change_data_feed_of_our_table_has_a_batchs_rows_as_inserts(lane: Ca
     one.balanced()
 
 
-def test_a_table_partitioned_by_day_takes_batches_of_both_writers_and_holds_each_event_id_once(lane: Callable[..., Lane]) -> None:
+@pytest.mark.parametrize("rows_small", [outputs.SMALL_ROWS, 2], ids=["written by the driver", "written by workers"])
+def test_a_table_partitioned_by_day_takes_batches_of_both_writers_and_holds_each_event_id_once(
+    lane: Callable[..., Lane], monkeypatch: pytest.MonkeyPatch, rows_small: int
+) -> None:
     """The event id has the partition column, which is in no file: the comparison reads it from the commit."""
+    monkeypatch.setattr(outputs, "SMALL_ROWS", rows_small)  # workers get the module by value
+    of, by_workers = Part.of, list[bool]()
+
+    def part_of(row: Any) -> Part:
+        by_workers.append(row["path"] is not None)
+        return of(row)
+
+    monkeypatch.setattr(Part, "of", part_of)
     one = lane({"day": "DATE!", "n": "INT!"}, event_id=("day", "n"), layout={"partition_by": ["day"]})
     days = ["2026-01-01", "1500-03-01", "9999-12-31"]
     for number, who in enumerate((False, True, True, False, True)):
@@ -126,6 +139,7 @@ def test_a_table_partitioned_by_day_takes_batches_of_both_writers_and_holds_each
         one.forget_tables()
     found = one.target().selectExpr("CAST(day AS STRING) AS day", "n").collect()
     assert sorted((row["day"], row["n"]) for row in found) == sorted((day, at) for day in days for at in range(5))
+    assert any(by_workers) == (rows_small == 2)
     files = [each for commit, _ in one.batches() for each in commit.added]
     assert {file.partition_values["day"] for file in files} == {*days}
     assert all(f"/day={file.partition_values['day']}/" in f"/{file.path}" for file in files)
