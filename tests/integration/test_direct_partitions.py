@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.batch import outputs
+from ingest.batch.parts import Part
 from ingest.decode.partition_value import unwritable
 from ingest.delta.live_table import LiveTable
 from ingest.delta.partition import read
@@ -111,4 +113,48 @@ def test_the_change_data_feed_of_our_table_has_a_batchs_rows_as_inserts(lane: Ca
     changes = one.session.read.format("delta").options(**options).load(one.places.target).select("id", "_change_type").collect()
     assert sorted(map(tuple, changes)) == [("a", "insert"), ("b", "insert")]
     one.sql("UPDATE {} SET n = 1 WHERE id = 'a'")  # Spark can write the feed of a table that we created
+    one.balanced()
+
+
+@pytest.mark.parametrize("rows_small", [outputs.SMALL_ROWS, 2], ids=["written by the driver", "written by workers"])
+def test_a_table_partitioned_by_day_takes_batches_of_both_writers_and_holds_each_event_id_once(
+    lane: Callable[..., Lane], monkeypatch: pytest.MonkeyPatch, rows_small: int
+) -> None:
+    """The event id has the partition column, which is in no file: the comparison reads it from the commit."""
+    monkeypatch.setattr(outputs, "SMALL_ROWS", rows_small)  # workers get the module by value
+    of, by_workers = Part.of, list[bool]()
+
+    def part_of(row: Any) -> Part:
+        by_workers.append(row["path"] is not None)
+        return of(row)
+
+    monkeypatch.setattr(Part, "of", part_of)
+    one = lane({"day": "DATE!", "n": "INT!"}, event_id=("day", "n"), layout={"partition_by": ["day"]})
+    days = ["2026-01-01", "1500-03-01", "9999-12-31"]
+    for number, who in enumerate((False, True, True, False, True)):
+        one.direct = who
+        values = [{"day": day, "n": at} for day in days for at in range(number + 1)]
+        one.send(*(json.dumps(value) for value in (*values, values[0])))
+        one.run()
+        one.forget_tables()
+    found = one.target().selectExpr("CAST(day AS STRING) AS day", "n").collect()
+    assert sorted((row["day"], row["n"]) for row in found) == sorted((day, at) for day in days for at in range(5))
+    assert any(by_workers) == (rows_small == 2)
+    files = [each for commit, _ in one.batches() for each in commit.added]
+    assert {file.partition_values["day"] for file in files} == {*days}
+    assert all(f"/day={file.partition_values['day']}/" in f"/{file.path}" for file in files)
+    one.balanced()
+
+
+def test_the_direct_writer_sends_the_same_records_to_quarantine_as_unwritable(lane: Callable[..., Lane]) -> None:
+    one = lane({"s": "STRING"}, layout={"partition_by": ["s"]})
+    one.direct = True
+    texts = [text for text in TEXTS if "\0" not in text]
+    one.send(*(order(str(at), s=text) for at, text in enumerate(texts)), order("null"))
+    one.run()
+    found = one.quarantine().orderBy("offset").collect()
+    assert [row["offset"] for row in found] == [1, 2, 4, 5, 7, 8]
+    assert {(row["reason_code"], row["reason_detail"]) for row in found} == {("unwritable", "s")}
+    assert json.loads(found[0]["value"]) == {"id": "1", "s": ""}
+    assert {row["s"] for row in one.target().collect()} == {"x", "x" * 253, "/" * 84, " ", None}
     one.balanced()
