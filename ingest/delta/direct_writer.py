@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.definition import Contract
 from ingest.delta import writer
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.data_file import StagedFile, read_file, sync, write_file
 from ingest.delta.delta_log import DeltaLog
@@ -68,6 +68,12 @@ class DirectWriter:
             found.load()
             self._tables[path] = found
         return self._tables[path]
+
+    def look(self, path: str) -> Snapshot | None:
+        """The newest snapshot of the table at this path. Raises as `LiveTable.look`."""
+        table = self.table(path)
+        table.look()
+        return table.snapshot
 
     def _unread(self, path: str) -> LiveTable:
         return LiveTable(self.files, path, self.contract if path.endswith("/target") else None)
