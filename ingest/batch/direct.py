@@ -226,7 +226,12 @@ class _Batch:
 
     def _refused(self) -> Refused:
         writer, plan = self._table.epoch.writer, self._plan
-        same: dict[str, int | str] = {"topic": writer.topic.name, "topic_id": writer.topic.id, "contract_hash": writer.contract_hash, "epoch": writer.epoch}
+        same: dict[str, int | str] = {
+            "topic": writer.topic.name,
+            "topic_id": writer.topic.id,
+            "contract_hash": writer.contract_hash,
+            "epoch": writer.epoch,
+        }
         same |= {"batch": self._number, "state": "open", "state_changed_at": round(plan.planned_at.timestamp() * 1_000_000)}
         same |= {"state_by": "ingest run"}
         schema = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.definition import Contract
 from ingest.delta import quarantine_rows, writer
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.creation import create_operation, creation
 from ingest.delta.delta_log import DeltaLog
@@ -70,6 +70,10 @@ class DirectWriter:
         table = self.table(path)
         table.look()
         return table
+
+    def look(self, path: str) -> Snapshot | None:
+        """The newest snapshot of the table at this path. Raises as `LiveTable.look`."""
+        return self.looked_at(path).snapshot
 
     def _unread(self, path: str) -> LiveTable:
         return LiveTable(self.files, path, self.contract if path.endswith("/target") else None)

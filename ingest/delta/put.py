@@ -86,7 +86,7 @@ def put(
     """
     version = table.version + 1
     data = _content(version, about, operation, actions)
-    if not _stored(files, table.path_of(version), data, pause):
+    if not _stored(files, table, version, data, pause):
         return Outrun(version)
     try:
         table.refuse_another()  # dropped and made again since the look: our commit is behind another table's
@@ -112,15 +112,16 @@ def _content(version: int, about: BatchCommit | str, operation: Operation, actio
     return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in (*lines, *actions)).encode()
 
 
-def _stored(files: LocalFiles, path: str, data: bytes, pause: Callable[[float], None]) -> bool:
-    """Store `data` at `path`, on the disk; False if another commit is there. Raises NotStored and OutcomeUnknown."""
+def _stored(files: LocalFiles, table: LiveTable, version: int, data: bytes, pause: Callable[[float], None]) -> bool:
+    """Store `data` as this version, on the disk; False if another commit is there. Raises NotStored and OutcomeUnknown."""
+    path = table.path_of(version)
     failure: OSError | None = None
     surely_not = True
     for wait_s in (0.0, *PAUSES_S):
         if wait_s:
             pause(wait_s)
         try:
-            if files.create(path, data):
+            if files.create(table.path_of(version), data):
                 return True
         except OSError as error:
             failure = error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ingest.contract.definition import Contract
 from ingest.delta import writer
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.runtime.places import Places
@@ -22,6 +22,13 @@ class TableWriter(Protocol):
 
     @property
     def session(self) -> SparkSession | None: ...
+
+    def look(self, path: str) -> Snapshot | None:
+        """The newest snapshot of a table, if this writer keeps it and checks each commit since the last look; else None.
+
+        Raises as `LiveTable.look`.
+        """
+        ...
 
     def create_tables(self, contract: Contract, places: Places) -> None:
         """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
@@ -64,6 +71,9 @@ class SparkWriter:
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
+
+    def look(self, path: str) -> Snapshot | None:
+        return None
 
     def create_tables(self, contract: Contract, places: Places) -> None:
         writer.create_tables(self.session, contract, places)

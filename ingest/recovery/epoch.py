@@ -194,7 +194,7 @@ class _Opening:
         if not fenced or state.next_epoch != writer.epoch + 1 or state.broker is None or state.broker.topic != writer.topic:
             return None
         beginning = self._begin(state)
-        look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _snapshots(state))
+        look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _snapshots(state), self.statements.look)
 
         # 5. Finish what a crash interrupted: set records that became rows to `replayed`, and roll back an uncommitted batch.
         find_unfinished = partial(unfinished, places=self.places, log=self.logs.target, newest=state.target.newest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingest.delta.batch_commit import Snapshot, Snapshots
@@ -12,15 +13,20 @@ from ingest.runtime.errors import RunStopped
 
 @dataclass
 class LookBack:
-    """The snapshots of target and quarantine that were read last. `again` checks every commit since then."""
+    """The snapshots of target and quarantine that were read last. `again` checks every commit since then.
+
+    `look` is the look of a writer that keeps the tables itself and checks their commits by the same rules; it returns None if there is no
+    such writer. Then the logs are read.
+    """
 
     name: str
     target: DeltaLog
     quarantine: DeltaLog
     snapshots: Snapshots
+    look: Callable[[str], Snapshot | None] = lambda _: None
 
     def again(self) -> Snapshots:
-        """Check both tables and return their new snapshots. Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND."""
+        """Check both tables and return their new snapshots. Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND, and as `look`."""
         target = self._since(self.target, self.snapshots.target, "TABLE_REWOUND")
         quarantine = self._since(self.quarantine, self.snapshots.quarantine, "QUARANTINE_REWOUND")
         self.snapshots = Snapshots(target, quarantine)
@@ -33,6 +39,8 @@ class LookBack:
         self.snapshots = Snapshots(self.snapshots.target, quarantine)
 
     def _since(self, log: DeltaLog, seen: Snapshot, code: str) -> Snapshot:
+        if (looked := self.look(log.table)) is not None:
+            return looked
         newest = log.newest()
         if newest == seen.version and log.stamp(newest) == seen.stamp:
             return seen

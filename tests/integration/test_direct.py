@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.batch.outputs import SMALL_ROWS
+from ingest.run.table_query import TableQuery
 from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.integration.lane import Lane, Record, order
 
@@ -239,6 +240,40 @@ def test_the_end_of_once_writes_checkpoints_of_the_logs(lane: MakeLane) -> None:
     one.forget_tables()
     assert len(one.ids()) == 15
     one.balanced()
+
+
+@pytest.mark.parametrize("harmless", [False, True])
+def test_a_table_that_somebody_alters_during_a_run_is_judged_before_the_batch_is_staged(
+    harmless: bool, lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: as a start judges it."""
+    from ingest.batch import direct as batches
+
+    one = direct(lane, {"n": "INT!"})
+    one.send(order("a", n=1))
+    one.run()
+    staged: list[int] = []
+    stage, source_options = batches._stage, TableQuery._source_options
+
+    def altered(self: TableQuery, starts: Any, max_records: Any) -> dict[str, str]:  # between the start and the first batch
+        one.sql("COMMENT ON TABLE {} IS 'by hand'" if harmless else "ALTER TABLE {} ALTER COLUMN n DROP NOT NULL")
+        return source_options(self, starts, max_records)
+
+    monkeypatch.setattr(TableQuery, "_source_options", altered)
+
+    def counted(*words: Any) -> Any:
+        staged.append(1)
+        return stage(*words)
+
+    monkeypatch.setattr(batches, "_stage", counted)
+    one.send(order("b", n=2))
+    if harmless:
+        one.run()
+        assert staged and one.ids() == ["a", "b"]
+        return
+    error = one.stopped()
+    assert error.code == "CONTRACT_CHANGED" and "n may be null in the table" in error.found
+    assert not staged and one.ids() == ["a"]
 
 
 def test_a_broken_rule_sends_a_record_to_quarantine_with_its_bytes(lane: MakeLane) -> None:

@@ -31,6 +31,7 @@ from ingest.delta.put import PAUSES_S, Committed, NotStored, Operation, OutcomeU
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
+from ingest.recovery.look_back import LookBack
 from ingest.runtime.errors import IngestError, InvalidInput, Refused
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
@@ -378,6 +379,23 @@ def test_a_change_between_look_and_commit_is_judged_before_the_commit(places: Pl
     with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*more is in the table, not in the contract"):
         run.commit(log, lambda: statement(1, SEEK, "seek"), decide)
     assert DeltaTable(places.target).transaction_version("oncelake/shop/orders") == 1 << 32
+
+
+def test_a_look_back_takes_the_writers_own_look_and_reads_no_log_again(places: Places, writer: DirectWriter) -> None:
+    logs, run = Logs.of(places), DirectWriter(CONTRACT)
+    assert run.fence(logs.target, statement(1)) is not None and run.fence(logs.quarantine, statement(1)) is not None
+    target, quarantine = (DeltaLog(None, path) for path in (places.target, places.quarantine))  # type: ignore[arg-type]
+    look_back = LookBack("shop.orders", target, quarantine, NOWHERE, run.look)
+    run.commit_seek(logs.target, statement(1, SEEK, "seek"))
+    seen = look_back.again()
+    assert (seen.target.version, seen.quarantine.version) == (2, 1)
+    assert seen.target == Snapshot(logs.target.state().id, 2, logs.target.stamp(2))  # type: ignore[union-attr]
+    DeltaTable(places.target).alter.add_columns([Field("more", PrimitiveType("string"))])
+    with pytest.raises(Refused, match="CONTRACT_CHANGED"):
+        look_back.again()
+    DeltaTable(places.quarantine).restore(0)
+    with pytest.raises(IngestError, match="QUARANTINE_REWOUND"):
+        LookBack("shop.orders", logs.quarantine, logs.quarantine, NOWHERE, run.look).again()
 
 
 def test_a_harmless_change_of_the_table_during_a_run_goes_on(places: Places, writer: DirectWriter) -> None:
