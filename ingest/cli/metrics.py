@@ -64,6 +64,8 @@ def metrics(
         board.at("oncelake_measured_timestamp_seconds", contract.name).set(now_s)
     for summary in found.tables:
         measure(board, summary)
+        if summary.proof is not None and not summary.proof.sha256:
+            err_line(f"note: no metrics of the proof of {summary.table}: this user cannot read {summary.proof.path}")
     for table, error in found.errors.items():
         board.error(table, error.code)
     _transactions(board, contracts, found.tables, bootstrap_servers)

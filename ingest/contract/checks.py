@@ -219,14 +219,20 @@ def _control_totals(parts: Parts) -> Iterator[Problem]:
                 if name in names[:number] or name in FIGURE_KEYS:
                     yield Problem(loc, f"column {shown(name)} appears twice, or is a key of every figure", "other columns, each once")
                 if name in sensitive:
-                    yield Problem(loc, f"column {shown(name)} is sensitive, and totals are printed", "a column that is not")
+                    yield _printed(loc, name)
                 if types is None:
                     continue
                 yield from _column_of(loc, name, types, kinds)
                 if isinstance(sql_type := types.get(name), Decimal) and sql_type.precision > TOTAL_DIGITS_MAX:
                     yield Problem(loc, f"column {shown(name)} has {sql_type.precision} digits", f"at most {TOTAL_DIGITS_MAX} digits")
+        if total.day in sensitive:
+            yield _printed((*at, "day"), total.day)
         if types is not None:
             yield from _column_of((*at, "day"), total.day, types, EVENT_TIME_KINDS)
+
+
+def _printed(loc: tuple[str | int, ...], name: str) -> Problem:
+    return Problem(loc, f"column {shown(name)} is sensitive, and totals are printed", "a column that is not")
 
 
 def _column_of(loc: tuple[str | int, ...], name: str, types: Mapping[str, SqlType | None], kinds: tuple[str, ...]) -> Iterator[Problem]:

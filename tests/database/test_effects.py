@@ -376,6 +376,28 @@ def test_calls_are_spaced_by_the_rate_over_all_threads(payments: Payments) -> No
     assert len(payments.charges()) == 8
 
 
+def test_the_wait_for_the_rate_ends_when_the_worker_is_stopped_and_leaves_the_call_to_the_next_one(payments: Payments) -> None:
+    """The rate lets the second call through after 20 s."""
+    slow, asked = payments.offers("look-up", rate_per_s=0.05, lease_s=60), list[float]()
+    payments.left_open(slow, ["order-1"])
+
+    def stop() -> bool:
+        asked.append(time.monotonic())
+        return len(asked) > 1
+
+    payments.service.fault("error_before")
+    payments.left_open(payments.offers("look-up"), ["order-2"])
+    for event_id in ("order-2", "order-3"):
+        asked.clear()
+        began = time.monotonic()
+        done = slow.perform(event_id, request(event_id), stop=stop)
+        assert done.state in (State.UNKNOWN, State.WAITING) and time.monotonic() - began < 10
+    assert payments.states() == {"order-1": "SUCCESS", "order-2": "UNKNOWN"}, "a call that nobody has begun has no row"
+    began = time.monotonic()
+    assert payments.offers("look-up", lease_s=60).perform("order-2", request("order-2")).state is State.SUCCESS
+    assert time.monotonic() - began < 30, "the row is due at once, not after the lease"
+
+
 @pytest.mark.parametrize("event_id", ["a" * 255, "€ & ? # / \r\n %41", "\u202e日本語" * 50])
 def test_every_event_id_has_a_key_that_headers_and_urls_carry(payments: Payments, event_id: str) -> None:
     charge = payments.offers("look-up")

@@ -16,6 +16,7 @@ import pytest
 
 from ingest.delivery.effects import Accepted, Answer, Api, Declined, HttpApi, Later, Unknown
 from ingest.delivery.effects.api import idempotency_key
+from ingest.delivery.effects.http_call import OVERDUE_MAX
 from ingest.lab.broker.ports import free_port
 from ingest.runtime.errors import InvalidInput
 from tests.polling import until
@@ -213,6 +214,22 @@ def test_nothing_is_sent_after_the_time_out(server: Server) -> None:
     token.set()
     until(lambda: not calls_under_way(), "the call's thread has ended", 5)
     assert server.got == []
+
+
+def test_headers_that_hang_take_a_bounded_number_of_threads_and_calls_go_on_when_they_return(server: Server) -> None:
+    token, before = threading.Event(), len(calls_under_way())
+
+    def headers() -> dict[str, str]:
+        token.wait(60)
+        return {}
+
+    api = HttpApi(server.url, timeout_s=0.02, headers=headers)
+    answers = [api.send(b"{}", "k") for _ in range(OVERDUE_MAX + 5)]
+    assert len(calls_under_way()) - before == OVERDUE_MAX
+    assert isinstance(answers[-1], Later) and "`headers` does not return" in answers[-1].why
+    api.timeout_s = 10
+    token.set()
+    until(lambda: isinstance(api.send(b"{}", "k"), Accepted), "a call is answered", 20)
 
 
 def test_calls_of_an_api_that_settles_unknown_ones_share_a_connection(server: Server) -> None:

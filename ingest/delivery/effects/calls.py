@@ -20,7 +20,6 @@ import math
 import os
 import random
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from ingest.delivery.effects.api import Accepted, Answer, Api, Declined, Later, 
 from ingest.delivery.effects.effect_errors import event_id_wrong, option_wrong
 from ingest.delivery.effects.effect_row import EffectRow, Position, State
 from ingest.delivery.effects.effect_store import Change, EffectStore
+from ingest.delivery.effects.rate import Rate, Stopped
 from ingest.delivery.effects.uptime import uptime
 from ingest.delivery.sink.record_id import checked
 
@@ -87,7 +87,7 @@ class Effects:
         schema.check(engine)
         self.name, self.api, self.engine, self.on_step = name, api, engine, on_step
         self._attempts, self._lease_s, self._backoff_s, self._backoff_s_max = attempts, lease_s, backoff_s, backoff_s_max
-        self._rate = _Rate(rate_per_s)
+        self._rate = Rate(rate_per_s)
         self._store = EffectStore(engine, name, (worker or f"{socket.gethostname()}-{os.getpid()}")[:200])
 
     def perform(
@@ -96,8 +96,9 @@ class Effects:
         """Make the call for this event, unless it was made before; return when it is settled: SUCCESS, FAILED or HELD.
 
         An unknown outcome is looked up or sent again first, for as long as it takes. If `stop` returns True, an open state is returned;
-        call again later. The request is stored, because it may have to be sent again. If the event id is known with another request, the
-        first one counts. Raises InvalidInput EFFECT_EVENT_ID, InvalidEnvironment DATABASE_UNREACHABLE (the row is then settled later).
+        call again later. It is WAITING, and no row exists, if that ended the wait for `rate_per_s`. The request is stored, because it may
+        have to be sent again. If the event id is known with another request, the first one counts. Raises InvalidInput EFFECT_EVENT_ID,
+        InvalidEnvironment DATABASE_UNREACHABLE (the row is then settled later).
         """
         try:
             checked(event_id)
@@ -105,7 +106,10 @@ class Effects:
             raise event_id_wrong(error) from None
         row, ours = self._store.read(event_id), False
         if row is None:
-            self._rate.wait()
+            try:
+                self._rate.wait(stop)
+            except Stopped:
+                return Performed(State.WAITING, None, "stopped before the call", again=False)
             lease_end = uptime() + self._lease_s
             row, ours = self._store.begin(event_id, request, position, self._lease_s)
             if ours:
@@ -115,7 +119,7 @@ class Effects:
             _log.warning("%s: event %r came with another request than before; the first one counts", self.name, event_id)
         while not row.settled and not stop():
             if row.due_s <= 0 and (claimed := self._store.claim(self._lease_s, row)) is not None:
-                ours, row = True, self._settle(claimed)
+                ours, row = True, self._settle(claimed, stop)
             else:
                 time.sleep(min(max(row.due_s, 0.01), _LOOK_EVERY_S))
                 row = self._latest(row)
@@ -128,18 +132,26 @@ class Effects:
         """
         counts: Counter[State] = Counter()
         while counts.total() < limit and not stop() and (row := self._store.claim(self._lease_s)) is not None:
-            counts[self._settle(row).state] += 1
+            counts[self._settle(row, stop).state] += 1
         return counts
 
-    def _settle(self, row: EffectRow) -> EffectRow:
-        """Settle a claimed row as far as possible now. Steps: 1 look up; 2 hold what cannot be known; 3 send again under the same key."""
+    def _settle(self, row: EffectRow, stop: Callable[[], bool]) -> EffectRow:
+        """Settle a claimed row as far as possible now. If `stop` ends the wait for the rate, the row stays as it is, due for anybody."""
+        try:
+            return self._settle_claimed(row, stop)
+        except Stopped:
+            self._store.release(row)
+            return row
+
+    def _settle_claimed(self, row: EffectRow, stop: Callable[[], bool]) -> EffectRow:
+        """Steps: 1 look up; 2 hold what cannot be known; 3 send again under the same key. Raises Stopped."""
         if row.state is State.WAITING:
-            return self._send(row)
+            return self._send(row, stop)
         # The lease is a margin: for the request's way to the API, and for clocks that differ.
         key_until = row.asked_at + self.api.key_valid_s - row.age_s - self._lease_s
         moved = self._clock_moved(row)
         if self.api.has_look_up:
-            self._rate.wait()
+            self._rate.wait(stop)
             answer = self._look_up(row)
             if answer is not None:
                 return self._record(row, answer)
@@ -152,7 +164,7 @@ class Effects:
             return self._hold(row, f"{lacks}, so nobody can tell whether it has done this ({row.detail or 'the worker ended'}){moved}")
         if row.attempts >= self._attempts:
             return self._hold(row, f"sent {row.attempts} times and still unknown ({row.detail or 'the worker ended'})")
-        return self._send(row, key_until if key_known else math.inf)
+        return self._send(row, stop, key_until if key_known else math.inf)
 
     def _clock_moved(self, row: EffectRow) -> str:
         """What to add to a text about this row if the clocks contradict each other."""
@@ -164,9 +176,9 @@ class Effects:
         )
         return f"; the database's clock was {moved}"
 
-    def _send(self, row: EffectRow, until: float = math.inf) -> EffectRow:
-        """Send, unless it is later than `until` when the rate and the database have let us."""
-        self._rate.wait()
+    def _send(self, row: EffectRow, stop: Callable[[], bool], until: float = math.inf) -> EffectRow:
+        """Send, unless it is later than `until` when the rate and the database have let us. Raises Stopped."""
+        self._rate.wait(stop)
         lease_end = uptime() + self._lease_s  # before the statement, so it ends before the one in the database
         sending = self._store.move(row, Change(State.SENDING, row.attempts + 1, next_in_s=self._lease_s))
         if sending is None:
@@ -233,19 +245,3 @@ class Effects:
 
     def _latest(self, row: EffectRow) -> EffectRow:
         return self._store.read(row.event_id) or row
-
-
-class _Rate:
-    """Spaces calls by `1 / per_s` seconds on average, over all threads."""
-
-    def __init__(self, per_s: float | None) -> None:
-        self._every_s = 1 / per_s if per_s else 0.0
-        self._next, self._lock = 0.0, threading.Lock()
-
-    def wait(self) -> None:
-        with self._lock:
-            now = time.monotonic()
-            due = max(self._next, now)
-            self._next = due + self._every_s
-        if due > now:
-            time.sleep(due - now)

@@ -102,6 +102,12 @@ class EffectStore:
             due &= (c.event_id == row.event_id) & (c.step == row.step)
         return self._one(update(effect).where(due).values(next_at=_NOW + timedelta(seconds=lease_s)).returning(*EffectRow.columns()))
 
+    def release(self, row: EffectRow) -> None:
+        """Give a claimed row back: it is due. If the claim has ended and another worker has the row, the step keeps them apart."""
+        c = effect.c
+        at_step = (c.effect == self._name) & (c.event_id == row.event_id) & (c.step == row.step)
+        self._one(update(effect).where(at_step).values(next_at=_NOW).returning(*EffectRow.columns()))
+
     def _changed(self, change: Any, detail: str | None) -> EffectRow | None:
         """Run an INSERT or UPDATE of one row together with its line in the history. None if it concerned no row."""
         changed = change.returning(*EffectRow.columns(), effect.c.effect).cte("changed")

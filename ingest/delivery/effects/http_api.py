@@ -47,8 +47,9 @@ class HttpApi:
     a lagging copy would say "never seen" of a call that was done.
 
     `headers` is called before every request, so tokens stay fresh and are never stored. `timeout_s` is for all of it: `headers`, connect,
-    send, and the answer to its last byte. An answer longer than `body_bytes_max`, or a compressed one, has no reference: it is as good as
-    none for the look-up. Raises InvalidInput EFFECT_OPTION.
+    send, and the answer to its last byte. While 32 calls of `headers` hang after their time-out, no other call starts: Later. An answer
+    longer than `body_bytes_max`, or a compressed one, has no reference: it is as good as none for the look-up. Raises InvalidInput
+    EFFECT_OPTION.
     """
 
     def __init__(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakSet
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -17,6 +18,8 @@ from ingest.delivery.effects.uptime import uptime
 
 _CONNECT_S: Final = 5.0
 _PIECE_BYTES: Final = 64 * 1024
+# A call that was cut ends at once, unless its thread is in `headers` or in a look-up of a name. So many of these are no coincidence.
+OVERDUE_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class HttpCall(threading.Thread):
     """A call in a thread of its own. urllib3's time-outs are those of one read: a server that sends a byte now and then outlasts them.
 
     At the deadline the connection is cut, which ends the thread. It may outlive the deadline only while a name is looked up, a
-    connection opened or `headers` called; it then ends without having sent anything.
+    connection opened or `headers` called; it then ends without having sent anything. While OVERDUE_MAX threads outlive it, no call starts.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class HttpCall(threading.Thread):
 
     def outcome(self) -> HttpAnswer | HttpFailure:
         """Make the call, and return after `within_s` seconds at most."""
+        if (overdue := self._pool.overdue()) >= OVERDUE_MAX:
+            stuck = "`headers` does not return, or the name of the host is not answered"
+            return self._failure(f"{overdue} earlier calls have not ended since they timed out, so no other is started: {stuck}")
         try:
             self.start()
         except RuntimeError as error:  # too many threads
@@ -74,6 +80,7 @@ class HttpCall(threading.Thread):
             if self._outcome is not None:
                 return self._outcome
             self._cut = True
+            self._pool.gave_up(self)
             if self._socket is not None:
                 with suppress(OSError):  # of the base class: SSLSocket's own would change what the other thread reads from
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -162,11 +169,23 @@ class _HttpsPool(urllib3.HTTPSConnectionPool):
 
 
 class CallPool(urllib3.PoolManager):
-    """The kept connections of calls."""
+    """The kept connections of calls, and the calls that have outlived their deadline."""
 
     def __init__(self, connections: int) -> None:
         super().__init__(maxsize=connections)
+        self._given_up: WeakSet[HttpCall] = WeakSet()  # a call knows its pool: together they would keep its connections open
+        self._guard = threading.Lock()
         self.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+
+    def gave_up(self, call: HttpCall) -> None:
+        """Nobody waits for this call any more."""
+        with self._guard:
+            self._given_up.add(call)
+
+    def overdue(self) -> int:
+        """How many threads of such calls have not ended."""
+        with self._guard:
+            return sum(call.is_alive() for call in self._given_up)
 
 
 def _cause(error: BaseException) -> str:

@@ -40,7 +40,7 @@ def measure(board: Board, summary: Summary) -> None:
     if summary.quality:
         newest = summary.quality[0]
         board.quality(table, newest.failed, newest.critical, _seconds(newest.at))
-    if summary.proof is not None:
+    if summary.proof is not None and summary.proof.sha256:  # without it, this account may not read the proof: it is unknown, not wrong
         at("oncelake_proof_ok", table).set(summary.proof.ok is True and summary.proof.chained)  # a proof that was altered proves nothing
         if summary.proof.made_at:
             at("oncelake_proof_timestamp_seconds", table).set(_seconds(summary.proof.made_at))

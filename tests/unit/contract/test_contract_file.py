@@ -161,6 +161,8 @@ def test_the_contracts_that_these_tests_modify_are_valid(tmp_path: Path) -> None
         (total("sum: [amount], day: ordered_at}, {name: t, sum: [amount], day: ordered_at"), "14 control_totals[1].name", "twice", "once"),
         (total("sum: [amount], by: [maybe], day: ordered_at", changed("maybe, type: STRING", "maybe, type: STRING, sensitive: true")),
          "14 control_totals[0].by[0]", "sensitive", "a column that is not"),
+        (total("sum: [amount], day: ordered_at", changed("type: TIMESTAMP", "type: TIMESTAMP, sensitive: true")),
+         "14 control_totals[0].day", "column 'ordered_at' is sensitive", "a column that is not"),
         (total("sum: [amount], day: ordered_at", changed("DECIMAL(18,2)", "DECIMAL(29,2)")),
          "14 control_totals[0].sum[0]", "29", "28 digits"),
         (total("sum: [value], day: key", RAW), "5 control_totals", "with format raw", "no columns"),

@@ -18,8 +18,10 @@ from kafka import TopicPartition
 from ingest.kafka.open_transactions import HeldOffsets, Listed
 from ingest.observe.metrics.board import Board
 from ingest.observe.metrics.lake_metrics import measure, measure_transactions
+from ingest.observe.report.evidence import last_proof
 from ingest.observe.report.summary import Summary, summary
 from ingest.runtime.places import Places
+from tests.another_account import forbidden, open_folder
 from tests.unit.observe.report.report_lake import NOW, SILENT, ReportLake
 from tests.unit.verify.proof_lake import CONTRACT
 
@@ -100,6 +102,18 @@ def test_the_newest_proof_counts_unless_it_was_altered(lake: ReportLake) -> None
     path.write_bytes(path.read_bytes().replace(b'"ok":false', b'"ok":true'))
     found = measured(lake.summary())
     assert found["oncelake_proof_ok"] == 0 and "oncelake_proof_timestamp_seconds" not in found
+
+
+def test_a_proof_that_this_account_may_not_read_has_no_metrics() -> None:
+    with open_folder() as folder:
+        lake = ReportLake(folder)
+        lake.batch_at(0, 0, 10, range(8), [8, 9])
+        path = lake.proven()
+        found = lake.summary()
+        with forbidden(path, 0o220):
+            unread = last_proof(lake.places)
+    assert "oncelake_proof_ok" in measured(found)
+    assert not [name for name in measured(replace(found, proof=unread)) if "proof" in name], "unknown, not wrong"
 
 
 def test_a_hold_of_the_audited_version_is_dated(lake: ReportLake) -> None:
