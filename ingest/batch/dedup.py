@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 POSITION = ("_partition", "_offset")
 PAYLOAD, ROW, DIFFERS = "__payload", "__row", "__differs"
+TIME = "_kafka_timestamp"
 
 
 def twice(hashes: np.ndarray) -> np.ndarray:
@@ -24,10 +25,10 @@ def twice(hashes: np.ndarray) -> np.ndarray:
 def later_copies(candidates: pa.Table) -> pa.Table:
     """The candidates that are later copies of an event id, with `__differs`: where the first copy is if its payload differs, else NULL.
 
-    `candidates` has the event id (any columns), the position, `__payload` (a hash of the event's columns), and perhaps `__row`. The copy
-    with the least position is the first.
+    `candidates` has the event id (any columns), the position, `__payload` (a hash of the event's columns), and perhaps `__row` and the
+    record's time. The copy with the least position is the first.
     """
-    ids = [name for name in candidates.column_names if name not in (*POSITION, PAYLOAD, ROW)]
+    ids = [name for name in candidates.column_names if name not in (*POSITION, TIME, PAYLOAD, ROW)]
     ordered = candidates.sort_by([(name, "ascending") for name in (*ids, *POSITION)]).combine_chunks()
     rows = np.arange(len(ordered))
     is_first = np.ones(len(ordered), bool)

@@ -22,10 +22,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ingest.batch import dedup, outputs, refused, staging
 from ingest.batch.batch import BatchReport, Clock, Table, refuse_poisoned, report
 from ingest.batch.batch_counts import BatchCounts, PartitionCounts
+from ingest.batch.dedup import POSITION, TIME
 from ingest.batch.outputs import QUARANTINE, STAGED, TARGET
-from ingest.batch.parts import Part, Parts, remove_all
 from ingest.batch.refused import EVENT_ID, Refused
 from ingest.batch.staged import Staged
+from ingest.batch.staged_parts import Part, Parts, remove_all
 from ingest.batch.staging import Stage
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
@@ -51,6 +52,10 @@ from ingest.runtime.files import local_path
 for _module in (staging, outputs, refused, dedup, data_file, partition, statistics):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
+# Conflicting copies that are to be read again.
+WANTED = pa.schema(
+    [("_partition", pa.int32()), ("_offset", pa.int64()), (TIME, pa.int64()), (DETAIL, pa.string()), (EVENT_ID, pa.string())]
+)
 QUARANTINE_STATISTICS = ("partition", "offset", "epoch", "batch")
 
 
@@ -199,26 +204,22 @@ class _Batch:
         """The conflicting copies with their bytes, which a second read of their positions brings."""
         if not staged.conflicts:
             return []
-        where = {"partition": pa.int32(), "offset": pa.int64()}
-        columns = [pa.array(values, kind) for values, kind in zip(zip(*staged.conflicts, strict=True), where.values(), strict=True)]
-        details = [each.detail for each in staged.conflicts.values()], [each.event_id for each in staged.conflicts.values()]
-        names = [*(f"_{name}" for name in where), DETAIL, EVENT_ID]
-        wanted = pa.Table.from_arrays([*columns, *(pa.array(texts, pa.string()) for texts in details)], names)
-        frame = F.broadcast(self._records.sparkSession.createDataFrame(wanted))
-        again = for_workers(self._records).join(frame, ["_partition", "_offset"])
+        columns = zip(*((*at, each.kafka_timestamp, each.detail, each.event_id) for at, each in staged.conflicts.items()), strict=True)
+        wanted = pa.Table.from_arrays(
+            [pa.array(each, kind) for each, kind in zip(columns, (f.type for f in WANTED), strict=True)], WANTED.names
+        )
+        frame = F.broadcast(self._records.sparkSession.createDataFrame(wanted)).withColumnRenamed(TIME, "__time")
+        # With the time: the topic may be recreated meanwhile, with another record at this offset.
+        same = F.col(TIME).eqNullSafe(F.timestamp_micros("__time"))
+        again = for_workers(self._records).join(frame, list(POSITION)).where(same).drop("__time")
         found: list[Part] = self._run(again, self._refused().again)[QUARANTINE]
         read = {position for part in found for position in zip(part.partitions.tolist(), part.offsets.tolist(), strict=True)}
         # Compaction may have removed a record meanwhile. The conflict was found all the same, so it is kept without its bytes.
         gone = pa.array([position not in read for position in staged.conflicts])
         if gone.true_count:
             left = wanted.filter(gone)
-            nothing = {
-                "__key": pa.binary(),
-                "__value": pa.binary(),
-                "__headers": pa.string(),
-                "_kafka_timestamp": pa.timestamp("us", "UTC"),
-            }
-            for name, kind in nothing.items():
+            left = left.set_column(2, TIME, left[TIME].cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")))
+            for name, kind in {"__key": pa.binary(), "__value": pa.binary(), "__headers": pa.string()}.items():
                 left = left.append_column(name, pa.nulls(len(left), kind))
             for output in self._refused().again(left.combine_chunks().to_batches()):
                 found += [Part.of(row) for row in output.to_pylist()]
@@ -226,13 +227,13 @@ class _Batch:
 
     def _refused(self) -> Refused:
         writer, plan = self._table.epoch.writer, self._plan
-        same: dict[str, int | str] = {
-            "topic": writer.topic.name,
-            "topic_id": writer.topic.id,
-            "contract_hash": writer.contract_hash,
+        same: dict[str, int | str] = {"topic": writer.topic.name, "topic_id": writer.topic.id, "contract_hash": writer.contract_hash}
+        same |= {
             "epoch": writer.epoch,
+            "batch": self._number,
+            "state": "open",
+            "state_changed_at": round(plan.planned_at.timestamp() * 1_000_000),
         }
-        same |= {"batch": self._number, "state": "open", "state_changed_at": round(plan.planned_at.timestamp() * 1_000_000)}
         same |= {"state_by": "ingest run"}
         schema = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")
         ids = event_id_columns(self._table.contract)

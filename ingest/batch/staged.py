@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.batch.dedup import DIFFERS, POSITION, ROW, differs_from, later_copies, twice
-from ingest.batch.parts import Parts
+from ingest.batch.dedup import DIFFERS, POSITION, ROW, TIME, differs_from, later_copies, twice
 from ingest.batch.probe import near, probe
 from ingest.batch.refused import id_texts
+from ingest.batch.staged_parts import Parts
 from ingest.batch.staging import candidates
 from ingest.contract.columns import PAYLOAD_HASH
 from ingest.delta.data_file import StagedFile
@@ -24,10 +24,14 @@ from ingest.delta.partition import read
 
 @dataclass(frozen=True)
 class Conflict:
-    """A copy of an event id whose payload differs from another one's: where that one is, and the id as text."""
+    """A copy of an event id whose payload differs from another one's: where that one is, the id as text, and the record's own time.
+
+    The time is in microseconds since 1970, because a producer may write any year.
+    """
 
     detail: str
     event_id: str | None
+    kafka_timestamp: int | None
 
 
 Conflicts = dict[tuple[int, int], Conflict]
@@ -56,17 +60,19 @@ class Staged:
             return
         starts = np.cumsum([0, *(len(part.hashes) for part in parts)])
         later = later_copies(pa.concat_tables(self._candidates(again, starts)))
-        texts = id_texts(later.filter(pc.is_valid(later[DIFFERS])), self.event_id).to_pylist()
         at = np.searchsorted(starts, rows := later[ROW].to_numpy(), side="right") - 1
         for number, part in enumerate(parts):
             part.lost[rows[at == number] - starts[number]] = True
-        for position, detail in zip(_positions(later), later[DIFFERS].to_pylist(), strict=True):
-            if detail is not None:
-                self.conflicts[position] = Conflict(detail, texts.pop(0))
+        self.conflicts |= self._conflicts(later.filter(pc.is_valid(later[DIFFERS])))
+
+    def _conflicts(self, rows: pa.Table) -> Conflicts:
+        """These rows as conflicts; `__differs` has the details."""
+        texts, times = id_texts(rows, self.event_id).to_pylist(), rows[TIME].cast(pa.int64()).to_pylist()
+        return {at: Conflict(*each) for at, *each in zip(_positions(rows), rows[DIFFERS].to_pylist(), texts, times, strict=True)}
 
     def _candidates(self, rows: np.ndarray, starts: np.ndarray) -> Iterator[pa.Table]:
         """The rows with these numbers as `later_copies` takes them: what the worker has handed over, the rest as it is stored."""
-        names = [*dict.fromkeys((*self.event_id, *POSITION, *self.payload))]
+        names = [*dict.fromkeys((*self.event_id, *POSITION, TIME, *self.payload))]
         for part, start, end in zip(self.rows.parts, starts, starts[1:], strict=False):
             own = rows[(rows >= start) & (rows < end)] - start
             if part.copies is not None and own.size:
@@ -89,7 +95,9 @@ class Staged:
             files = near(part.file, target, self.event_id)
             if not files:
                 continue
-            mine = part.columns(self.rows.folder, self._schema([*names, PAYLOAD_HASH])).append_column(ROW, pa.array(np.arange(part.rows)))
+            mine = part.columns(self.rows.folder, self._schema([*names, TIME, PAYLOAD_HASH])).append_column(
+                ROW, pa.array(np.arange(part.rows))
+            )
             there = _rows_there(mine.select(list(self.event_id)), files, self.rows.folder, self.rows.schema, epochs)
             if there is None:
                 continue
@@ -98,13 +106,10 @@ class Staged:
             alike = pc.or_(pc.equal(found[PAYLOAD_HASH], found["__hash"]), itself).to_numpy()
             at = found[ROW].to_numpy()
             self.rows.parts[number].lost[at] = True
-            texts = id_texts(found, self.event_id).to_pylist()
-            where = differs_from(*(found[f"_{name}"] for name in POSITION)).to_pylist()
-            for position, same, text, detail in zip(_positions(found), alike.tolist(), texts, where, strict=True):
-                if same:
-                    self.conflicts.pop(position, None)
-                else:
-                    self.conflicts[position] = Conflict(detail, text)
+            for position in _positions(found.filter(pa.array(alike))):
+                self.conflicts.pop(position, None)
+            found = found.append_column(DIFFERS, differs_from(*(found[f"_{name}"] for name in POSITION)))
+            self.conflicts |= self._conflicts(found.filter(pa.array(~alike)))
 
     def spare(self, positions: Mapping[int, np.ndarray]) -> None:
         """Records at these offsets by partition are rows of the target already: they stay rows, and count as duplicates."""

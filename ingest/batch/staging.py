@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.batch.dedup import PAYLOAD, POSITION, ROW, later_copies, twice
+from ingest.batch.dedup import PAYLOAD, POSITION, ROW, TIME, later_copies, twice
 from ingest.batch.outputs import ROLL_BYTES, SMALL_BYTES, TARGET, Held, as_bytes, in_memory, is_small, positions, written
 from ingest.batch.refused import Refused
 from ingest.decode.arrow_json import REASON
@@ -101,7 +101,7 @@ class Stage:
 
 
 def candidates(rows: pa.Table, event_id: Sequence[str], payload: Sequence[str], numbers: np.ndarray) -> pa.Table:
-    """The event ids, positions, payload hashes and numbers of these rows, as `later_copies` takes them."""
+    """The event ids, positions, times, payload hashes and numbers of these rows, as `later_copies` takes them."""
     hashes = payload_hashes(((name, rows[name].combine_chunks()) for name in payload), rows.num_rows)
-    found = rows.select([*dict.fromkeys((*event_id, *POSITION))])
+    found = rows.select([*dict.fromkeys((*event_id, *POSITION, TIME))])
     return found.append_column(PAYLOAD, pa.array(hashes)).append_column(ROW, pa.array(numbers.astype(np.int64)))

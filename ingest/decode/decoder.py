@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ingest.contract.columns import target_columns
 from ingest.contract.definition import RAW_COLUMNS, Contract
 from ingest.contract.sql_type import SqlType, to_arrow
-from ingest.decode import arrow_json, events, exact_json, headers, partition_value, payload, record_id, row_hash, rule_expression
+from ingest.decode import arrow_json, events, exact_json, headers, partition_value, payload, record_event_id, row_hash, rule_expression
 from ingest.decode.arrow_json import DETAIL, REASON, Plan
 from ingest.decode.arrow_rule import compile_rule
 from ingest.decode.events import BROKEN_RULE, EventPlan, Events
@@ -35,7 +35,7 @@ HEADERS = cast(T.ArrayType, {column.name: column.data_type for column in RAW_COL
 PAYLOAD = "__payload"
 
 # Workers get these modules by value: an executor needs pyarrow, numpy and msgspec, and cannot have another version of this package.
-for _module in (arrow_json, events, exact_json, headers, partition_value, payload, record_id, row_hash, rule_expression):
+for _module in (arrow_json, events, exact_json, headers, partition_value, payload, record_event_id, row_hash, rule_expression):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

@@ -17,7 +17,7 @@ from ingest.decode.arrow_json import DETAIL, RAW, REASON, BatchDecoder, Plan
 from ingest.decode.headers import headers_of, last_header
 from ingest.decode.partition_value import UNWRITABLE, unwritable
 from ingest.decode.payload import payload_hashes
-from ingest.decode.record_id import record_ids
+from ingest.decode.record_event_id import record_ids
 from ingest.decode.rule_expression import ArrowRule, holds
 
 KEY, VALUE, HEADER_TEXTS = "__key", "__value", "__headers"

@@ -23,6 +23,7 @@ from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.creation import create_operation, creation
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import Unreadable
 from ingest.delta.direct_fit import refuse_unfit
 from ingest.delta.held_rows import held, updated
 from ingest.delta.live_table import LiveTable
@@ -183,11 +184,16 @@ class DirectWriter:
 
         The table may have been put back meanwhile: nothing else depends on it.
         """
-        self._tables.pop(path, None)
+        try:
+            self.looked_at(path)
+        except RunStopped:
+            self._tables.pop(path)
         self._unfenced(path, about, decide)
 
     def _unfenced(self, path: str, about: str, decide: Decide) -> None:
         table = self.table(path)
+        if table.state is None:
+            raise Unreadable(f"{path} is no Delta table: it was dropped or moved away")
         for _ in range(LOOKS_MAX):
             table.look()
             if (decided := decide(table)) is None:

@@ -27,6 +27,7 @@ from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files, local_path
 
+MILLISECOND = timedelta(milliseconds=1)
 # The actions that decide how a table is to be written (PROTOCOL.md, Actions).
 DESCRIBING = frozenset({"metaData", "protocol", "domainMetadata"})
 
@@ -226,7 +227,13 @@ def _place(table: str, uri: str) -> str:
 
 def _not_cut(greatest: dict[str, Any]) -> dict[str, Any]:
     """The greatest values that no value exceeds: Delta in Spark cuts those of times to the millisecond."""
-    return {name: value + timedelta(milliseconds=1) if isinstance(value, datetime) else value for name, value in greatest.items()}
+    found = {}
+    for name, value in greatest.items():
+        if not isinstance(value, datetime):
+            found[name] = value
+        elif value.replace(tzinfo=None) <= datetime.max - MILLISECOND:  # the last one of the calendar has no value after it
+            found[name] = value + MILLISECOND
+    return found
 
 
 def _loaded(path: str, version: int) -> list[DataFile]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ingest.batch.conflicts import with_bytes
+from ingest.batch.direct import _Batch
 from ingest.recovery.seek_offsets import Aim, Seeking
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, Record, order
@@ -108,7 +110,14 @@ def test_a_conflict_whose_record_is_gone_at_the_second_read_is_kept_without_its_
     def from_second_read(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
         return with_bytes(ranked, second_read(records), conflicts)
 
+    conflicting = _Batch._conflicting
+
+    def by_workers(batch: _Batch, staged: Any) -> Any:
+        batch._records = second_read(batch._records)
+        return conflicting(batch, staged)
+
     monkeypatch.setattr("ingest.batch.batch.with_bytes", from_second_read)
+    monkeypatch.setattr(_Batch, "_conflicting", by_workers)
     one = desk({"n": "INT"})
     one.batch(order("a", n=1), order("a", n=2), order("a", n=3))
     assert counts(one) == (1, 0, 2)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.batch import outputs
-from ingest.batch.parts import Part
+from ingest.batch.staged_parts import Part
 from ingest.decode.partition_value import unwritable
 from ingest.delta.live_table import LiveTable
 from ingest.delta.partition import read

@@ -25,7 +25,7 @@ def test_the_copy_with_the_least_position_wins_and_others_are_later_copies(given
     table = pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)} | {"__row": range(len(rows))})
     if not rows:
         return
-    later, differs = later_copies(table)
+    later = later_copies(table)
     first: dict[Any, tuple[int, int, str]] = {}
     for a, b, p, offset, payload in rows:
         first[a, b] = min(first.get((a, b), (p, offset, payload)), (p, offset, payload))
@@ -34,7 +34,7 @@ def test_the_copy_with_the_least_position_wins_and_others_are_later_copies(given
         winner = first[a, b]
         if (p, offset) != winner[:2]:
             expected[number] = None if payload == winner[2] else f"differs from partition {winner[0]} offset {winner[1]}"
-    assert dict(zip(later.tolist(), differs, strict=True)) == expected
+    assert dict(zip(later["__row"].to_pylist(), later["__differs"].to_pylist(), strict=True)) == expected
 
 
 @given(st.lists(st.integers(0, 9)))

@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -251,19 +251,17 @@ def test_a_ledger_that_was_put_back_during_a_run_takes_its_rows_all_the_same(pla
     assert sorted(DeltaTable(places.ledger).to_pyarrow_table()["batch"].to_pylist()) == [2, 3]
 
 
-def test_a_maximum_of_time_that_another_engine_has_cut_excludes_nothing(places: Places, writer: DirectWriter) -> None:
-    stats = {
-        "numRecords": 1,
-        "minValues": {"committed_at": "2026-01-01T00:00:00.000Z"},
-        "maxValues": {"committed_at": "2026-01-01T00:00:00.000Z"},
-    }
+@pytest.mark.parametrize("cut", ["2026-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"])
+def test_a_maximum_of_time_that_another_engine_has_cut_excludes_nothing(cut: str, places: Places, writer: DirectWriter) -> None:
+    """Nor does the last millisecond of the calendar, which has no later one, stop the table."""
+    stats = {"numRecords": 1, "minValues": {"committed_at": cut}, "maxValues": {"committed_at": cut}}
     add = {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True, "stats": json.dumps(stats)}
     table = writer.table(places.ledger)
     table.look()
     put(LocalFiles(), table, "{}", ADD, [{"add": add}])
-    late = datetime(2026, 1, 1, microsecond=999, tzinfo=UTC)
+    late = datetime.fromisoformat(cut).replace(tzinfo=UTC) + timedelta(microseconds=999)
     for found in (table, DirectWriter().table(places.ledger)):
-        assert found.live["x.parquet"].greatest["committed_at"] >= late
+        assert found.live["x.parquet"].greatest.get("committed_at", late) >= late
 
 
 def test_an_empty_version_file_is_damage_and_no_commit(places: Places, writer: DirectWriter) -> None:
