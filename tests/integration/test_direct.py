@@ -247,13 +247,13 @@ def test_a_table_that_somebody_alters_during_a_run_is_judged_before_the_batch_is
     harmless: bool, lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I9: as a start judges it."""
-    from ingest.batch.direct import _Batch
+    from ingest.batch import direct as batches
 
     one = direct(lane, {"n": "INT!"})
     one.send(order("a", n=1))
     one.run()
     staged: list[int] = []
-    stage, source_options = _Batch.stage, TableQuery._source_options
+    stage, source_options = batches._Batch.stage, TableQuery._source_options
 
     def altered(self: TableQuery, starts: Any, max_records: Any) -> dict[str, str]:  # between the start and the first batch
         one.sql("COMMENT ON TABLE {} IS 'by hand'" if harmless else "ALTER TABLE {} ALTER COLUMN n DROP NOT NULL")
@@ -265,7 +265,7 @@ def test_a_table_that_somebody_alters_during_a_run_is_judged_before_the_batch_is
         staged.append(1)
         return stage(*words)
 
-    monkeypatch.setattr(_Batch, "stage", counted)
+    monkeypatch.setattr(batches._Batch, "stage", counted)
     one.send(order("b", n=2))
     if harmless:
         one.run()
