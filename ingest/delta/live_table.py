@@ -236,6 +236,14 @@ def _not_cut(greatest: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _texts(path: str, values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Partition values as text. Raises InvalidInput DIRECT_UNFIT for one without a text, such as bytes that are not UTF-8."""
+    try:
+        return {name: text_of(value) for name, value in values.items()}
+    except ValueError as error:
+        raise unfit(path, f"has partition values that have no text: {error}") from error
+
+
 def _loaded(path: str, version: int) -> list[DataFile]:
     """The live files of a version, through deltalake, which reads the log's checkpoint."""
     import pyarrow as pa
@@ -253,7 +261,7 @@ def _loaded(path: str, version: int) -> list[DataFile]:
                 _place(path, name),
                 columns["size_bytes"][at],
                 columns["num_records"][at],
-                {key: text_of(value) for key, value in (columns.get("partition", nothing)[at] or {}).items()},
+                _texts(path, columns.get("partition", nothing)[at] or {}),
                 {key: value for key, value in least.items() if value is not None and not isinstance(value, dict)},
                 _not_cut({key: value for key, value in greatest.items() if value is not None and not isinstance(value, dict)}),
             )

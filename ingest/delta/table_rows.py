@@ -43,7 +43,7 @@ def added(table: LiveTable, rows: pa.Table) -> Actions:
     assert table.state is not None, "the table exists"
     columns = [rows[each.name] if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type) for each in schema_of(table)]
     whole = pa.Table.from_arrays(columns, schema_of(table).names).cast(schema_of(table))
-    staged = write_files(str(local_path(table.path)), whole, listed(table.state), table.state.partition_by)
+    staged = write_files(str(local_path(table.path)), whole, _described(table), table.state.partition_by)
     sync(str(local_path(table.path)), [each.path for each in staged])
     return [each.addition() for each in staged]
 
@@ -65,7 +65,13 @@ def rewritten(table: LiveTable, rows: pa.Table, change: Callable[[pa.Table, np.n
         refuse_rewrite(table.state, table.path)
         actions.append(file.removal(now))
         if (left := change(found, hit)).num_rows:  # no change moves a row to another partition
-            staged = write_partition(folder, left.cast(schema), listed(table.state) or tuple(file.least), file.partition_values)
+            staged = write_partition(folder, left.cast(schema), _described(table) or tuple(file.least), file.partition_values)
             sync(folder, [staged.path])
             actions.append(staged.addition())
     return actions
+
+
+def _described(table: LiveTable) -> tuple[str, ...]:
+    """The columns of which files get statistics. The property of the table may also name nested fields, and columns that are gone."""
+    assert table.state is not None, "the table exists"
+    return tuple(name for name in listed(table.state) if name in schema_of(table).names)

@@ -539,3 +539,15 @@ def test_values_of_another_table_reach_the_rows_that_are_meant(places: Places) -
     found = updated(rows, np.array([True, True, True, True]), values, ("k",), ("v",))
     assert found["v"].to_pylist() == [9, 2, None, 4] and found["nested"] == rows["nested"]
     assert updated(rows, np.array([False, True, True, False]), values, ("k",), ("v",))["v"].to_pylist() == [1, 2, None, 4]
+
+
+def test_statistics_of_columns_that_the_table_does_not_have_are_left_out(places: Places, writer: DirectWriter) -> None:
+    """The property may name a field of a nested column; a rewrite of a file must not fail for it."""
+    properties = {"delta.dataSkippingStatsColumns": "offset,headers.key,gone"}
+    DeltaTable(places.quarantine).alter.set_table_properties(properties, raise_if_not_exists=False)
+    log = Logs.of(places).quarantine
+    rows = pa.Table.from_pylist([_record(0), _record(1)], pa.schema(DeltaTable(places.quarantine).schema()))
+    writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH, "batch"), rows, reopen=False)
+    assert writer.delete(log, statement(1, FIRST_BATCH + 1, "rollback"), "`offset` = 1") is not None
+    (file,) = writer.table(places.quarantine).live.values()
+    assert file.least == {"offset": 0} and file.rows == 1
