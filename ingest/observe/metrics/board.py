@@ -72,7 +72,13 @@ METRICS: Final = (
         "Whether the newest proof is chained and found nothing. Absent without a proof that can be read.",
         LAKE,
     ),
-    Metric("oncelake_proof_timestamp_seconds", "gauge", "seconds since 1970", "Time of the newest proof. Absent without a proof that can be read.", LAKE),
+    Metric(
+        "oncelake_proof_timestamp_seconds",
+        "gauge",
+        "seconds since 1970",
+        "Time of the newest proof. Absent without a proof that can be read.",
+        LAKE,
+    ),
     Metric("oncelake_audited_version", "gauge", "version", "The audited version of the target. Absent without one.", LAKE),
     Metric(
         "oncelake_held_timestamp_seconds", "gauge", "seconds since 1970", "Since when a failed check holds it back. Absent without.", LAKE
