@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, ParseException
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -21,6 +21,8 @@ from ingest.contract.row_rule_words import is_special_time
 from ingest.decode.decoder import holds
 from ingest.runtime.errors import InvalidInput
 
+# The expressions that take a Java pattern, after ReplaceExpressions, and which child it is.
+PATTERNS = {"RLike": 1, "RegExpReplace": 1, "RegExpExtract": 1, "RegExpExtractAll": 1, "RegExpInStr": 1, "StringSplit": 1}
 TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 
 
@@ -34,12 +36,46 @@ def check_rules(session: SparkSession, contract: Contract) -> None:
         try:
             analysed = empty.select(holds(rule.check))
             analysed.schema  # noqa: B018 - Spark analyses the plan here
-        except (AnalysisException, ParseException) as error:
-            why = (str(error).strip().splitlines() or [""])[0][:300]
+            _prepare(session, analysed)
+        except (PySparkException, Py4JJavaError) as error:
             expected = "a SQL predicate over the contract's columns, TRUE or FALSE for every row."
-            raise _invalid(contract, rule, f"cannot be evaluated: {why}", expected) from error
+            raise _invalid(contract, rule, f"cannot be evaluated: {_said(error)}", expected) from error
         for why in _reasons_to_change(session, analysed):
             raise _invalid(contract, rule, why, f"{SAME_ANSWER}.")
+
+
+def _said(error: PySparkException | Py4JJavaError) -> str:
+    """The first line of Spark's message. Raises an error again that is not about the rule.
+
+    PySpark does not know Spark's UnresolvedException, as for a lambda in the place of a value.
+    """
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        if not error.java_exception.getClass().getName().endswith(".UnresolvedException"):
+            raise error
+        text = str(error.java_exception.getMessage())
+    return next(iter(text.strip().splitlines()), "")[:300]
+
+
+def _prepare(session: SparkSession, frame: DataFrame) -> None:
+    """Do what a batch would do before the first row: generate code, and compile constant patterns. Spark raises then, not when it analyses.
+
+    Raises PySparkException for a pattern of RLIKE or LIKE, or for a format of a time, that is none.
+    """
+    jvm: Any = session._jvm
+    plan = _plan(jvm, frame)
+    try:
+        generator = jvm.org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeProjection
+        generator.generate(plan.expressions(), plan.children().apply(0).output())
+    except (Py4JError, TypeError):
+        pass  # a platform's own Spark may have it elsewhere; and code that is too large is interpreted
+    # Lambdas are interpreted, and some functions compile their pattern with the first row.
+    for at in range(plan.expressions().size()):
+        for node in _nodes(plan.expressions().apply(at)):
+            if (child := PATTERNS.get(node.getClass().getSimpleName())) is not None:
+                pattern = _constant_text(node.children().apply(child))
+                if pattern is not None:
+                    jvm.java.util.regex.Pattern.compile(pattern)
 
 
 def _invalid(contract: Contract, rule: Rule, why: str, expected: str) -> InvalidInput:
@@ -55,9 +91,8 @@ def _reasons_to_change(session: SparkSession, frame: DataFrame) -> Iterator[str]
     (SpecialDatetimeValues): 'now', 'today', 'tomorrow' and 'yesterday' become the time of planning.
     """
     jvm: Any = session._jvm
-    plan = frame._jdf.queryExecution().analyzed()
+    plan = _plan(jvm, frame)
     try:
-        plan = jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(plan)  # turns to_date(x) into a cast
         current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     except (Py4JError, TypeError):
         current = None  # a platform's own Spark may have these classes elsewhere
@@ -72,15 +107,35 @@ def _reasons_to_change(session: SparkSession, frame: DataFrame) -> Iterator[str]
                 yield f"casts {text!r} to a time, which Spark replaces with the time at which it runs."
 
 
+def _plan(jvm: Any, frame: DataFrame) -> Any:
+    """The analysed plan, with the expressions that Spark evaluates in place of their short names: a cast for to_date(x)."""
+    plan = frame._jdf.queryExecution().analyzed()
+    try:
+        return jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(plan)
+    except (Py4JError, TypeError):
+        return plan  # a platform's own Spark may have it elsewhere
+
+
 def _cast_to_times(expression: Any) -> Iterator[str]:
     """The constant texts that are cast to a date or timestamp."""
-    children = expression.children()
-    each = [children.apply(at) for at in range(children.size())]
-    if expression.getClass().getSimpleName() == "Cast" and expression.dataType().sql() in TIMES:
-        (child,) = each
-        if child.foldable() and child.dataType().typeName() == "string":
-            text = child.eval(None)
+    for node in _nodes(expression):
+        if node.getClass().getSimpleName() == "Cast" and node.dataType().sql() in TIMES:
+            text = _constant_text(node.children().apply(0))
             if text is not None:
-                yield str(text.toString())
-    for child in each:
-        yield from _cast_to_times(child)
+                yield text
+
+
+def _nodes(expression: Any) -> Iterator[Any]:
+    """The expression and all below it."""
+    yield expression
+    children = expression.children()
+    for at in range(children.size()):
+        yield from _nodes(children.apply(at))
+
+
+def _constant_text(expression: Any) -> str | None:
+    """The value of a constant text; None for any other expression, and for NULL."""
+    if not expression.foldable() or expression.dataType().typeName() != "string":
+        return None
+    text = expression.eval(None)
+    return None if text is None else str(text.toString())

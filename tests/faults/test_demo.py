@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import signal
 import subprocess
@@ -22,13 +23,23 @@ from tests.faults.driver import left
 # It starts five JVMs, one after the other or in pairs. On a busy machine each start takes minutes.
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).resolve().parents[2]
 EVENTS = 20_000
+INGEST = [sys.executable, "-m", "ingest"]
+# Python resolves a relative PYTHONPATH in the folder where it starts: the commands would run the code of another checkout, or none.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT)}
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ingest", "demo", "--project", str(PROJECT), "--folder", str(folder), "--events", str(EVENTS), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder)
+    command = [*INGEST, "demo", "--project", str(PROJECT), "--folder", str(folder), "--events", str(EVENTS), *more]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, cwd=folder, env=ENVIRONMENT)
+
+
+def test_the_commands_run_this_code_wherever_the_tests_were_started(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import ingest; print(ingest.__file__)"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=ENVIRONMENT)
+    assert Path(ran.stdout.strip()) == PROJECT / "ingest/__init__.py"
 
 
 @pytest.mark.slow
@@ -80,18 +91,8 @@ def audit_names_exactly_the_rows_that_the_manifest_names(folder: Path) -> None:
         for table, column in (("orders", "order_id"), ("payments", "payment_id")):
             target, listed, one = folder / "by_hand/lake/shop" / table / "target", folder / f"{table}.csv", sent[table]
             how = ["--topic", table, "--event-id", column, "--record-id", f"$.{column}", "--to", "end", "--out", str(listed)]
-            command = [
-                sys.executable,
-                "-m",
-                "ingest",
-                "audit",
-                str(target),
-                *how,
-                "--json",
-                "--bootstrap-servers",
-                broker.bootstrap_servers,
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = [*INGEST, "audit", str(target), *how, "--json", "--bootstrap-servers", broker.bootstrap_servers]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=ENVIRONMENT)
             assert done.returncode == 1, done.stderr
             named: dict[str, Counter[str]] = {}
             of_broken_records = set(one.poison_ids)
@@ -157,8 +158,8 @@ def wait_for(demo: subprocess.Popen[str], text: str) -> int:
 
 @pytest.mark.slow
 def test_of_two_chains_of_payments_with_the_same_kills_ours_balances_to_the_cent(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ingest", "demo", "payments", "--folder", str(tmp_path), "--events", "300", "--json"]
-    demo = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    command = [*INGEST, "demo", "payments", "--folder", str(tmp_path), "--events", "300", "--json"]
+    demo = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=ENVIRONMENT)
     assert demo.returncode == 0, demo.stderr
     report = json.loads(demo.stdout)
     assert (report["ok"], report["verify"]["exit_code"], report["kills"]) == (True, 0, {"oncelake": 6, "naive": 2})

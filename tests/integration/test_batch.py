@@ -189,6 +189,32 @@ def test_a_rule_that_spark_cannot_evaluate_is_refused_before_the_first_batch(lan
     assert not one.log().exists()
 
 
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        ("n > (n -> n)", "unresolved"),
+        ("s RLIKE '('", "Unclosed group"),
+        ("s RLIKE concat('(', 'a')", "Unclosed group"),
+        ("n > 5 AND regexp_extract(s, '[', 1) = 'a'", "Unclosed character class"),
+        ("regexp_count(s, '(') > 0", "Unclosed group"),
+        ("regexp_replace(s, '*', '') = s", "Dangling meta character"),
+        ("size(split(s, '(')) > 1", "Unclosed group"),
+        ("exists(a, x -> x RLIKE '(')", "Unclosed group"),
+        (r"s LIKE 'a\\b'", "INVALID_FORMAT"),
+        ("date_format(at, 'bbbb') = 'x'", "INVALID_DATETIME_PATTERN"),
+    ],
+)
+def test_a_rule_that_would_fail_in_every_batch_is_refused_at_the_start(spark: SparkSession, check: str, says: str) -> None:
+    """Spark analyses it without an error, or with one that PySpark does not know."""
+    columns = {"n": "INT", "s": "STRING", "a": "ARRAY<STRING>", "at": "TIMESTAMP"}
+    with pytest.raises(InvalidInput) as caught:
+        check_rules(spark, contract(columns, rules=[{"name": "odd", "check": check}]))
+    assert caught.value.code == "RULE_INVALID"
+    assert "t.events" in caught.value.found and "the row rule odd" in caught.value.found and says.lower() in caught.value.found.lower()
+    good = ["s RLIKE '^(a|b)'", "s RLIKE s", "exists(a, x -> x LIKE 'a%')", "date_format(at, 'yyyy') > '2000'", "split(s, ',')[0] = 'a'"]
+    check_rules(spark, contract(columns, rules=[{"name": f"r{at}", "check": each} for at, each in enumerate(good)]))
+
+
 CHANGING = {
     "at > concat('no', 'w')": "'now'",
     "at > concat(' ', upper('to'), 'DAY utc')": "' TODAY utc'",
