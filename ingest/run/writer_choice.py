@@ -1,0 +1,53 @@
+"""Who writes a table: the workers (`direct`), or Delta in Spark (`spark`). docs/decisions/direct-commits.md"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from ingest.contract.definition import Contract
+from ingest.decode.arrow_rule import arrow_rules
+from ingest.decode.rule_refusal import RuleRaises, Untranslatable
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.direct_fit import refuse_remote, refuse_unfit, unfit
+from ingest.runtime import databricks
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
+
+
+class Writer(StrEnum):
+    """Who writes the Delta tables. `auto` is direct for tables that are fit for it, and Spark for all others."""
+
+    AUTO = "auto"
+    DIRECT = "direct"
+    SPARK = "spark"
+
+
+def refuse_direct(contract: Contract, places: Places) -> None:
+    """Raises InvalidInput DIRECT_UNFIT if the direct writer cannot write the contract's tables as they are now. Needs no Spark.
+
+    Raises as `DeltaLog.state`.
+    """
+    if databricks.runtime() is not None:
+        raise unfit(contract.name, "is written on Databricks, where the platform's own Delta writes")
+    refuse_remote(places)
+    try:
+        arrow_rules(contract)
+    except Untranslatable as why:
+        raise unfit(contract.name, f"has a row rule with {why}") from why
+    except RuleRaises as why:
+        raise unfit(contract.name, f"has a row rule that can raise: {why}") from why
+    for path in (places.target, places.quarantine, places.ledger):
+        if (state := DeltaLog(LocalFiles(), path).state()) is not None:
+            refuse_unfit(state, path)
+
+
+def spark_because(contract: Contract, places: Places) -> str | None:
+    """Why `auto` lets Delta in Spark write this table, as the end of the sentence `it …`; None if the workers write it."""
+    try:
+        refuse_direct(contract, places)
+    except InvalidInput as error:
+        if error.code != "DIRECT_UNFIT":
+            raise
+        return error.found
+    return None
