@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 from pyspark.sql import types as spark
 
+from ingest.contract.columns import PAYLOAD_HASH, target_columns
 from ingest.contract.definition import Contract, EventId, Properties, QuarantineLimit, check_suites, load_contracts
 from ingest.runtime.errors import InvalidInput
 from scripts.contract_schema import PATH, contract_schema, schema_text
@@ -180,3 +181,9 @@ def test_the_schema_contains_every_key_of_the_sample_contracts() -> None:
         assert all(set(column) <= set(schema["$defs"]["Column"]["properties"]) for column in document["columns"])
         assert document["mode"] == schema["properties"]["mode"]["const"]
     assert all(part["additionalProperties"] is False for part in (schema, *schema["$defs"].values()))
+
+
+def test_the_comment_of_the_hash_does_not_promise_that_different_values_have_different_hashes() -> None:
+    """Inner arrays that end elsewhere have the same one: tests/integration/test_payload.py."""
+    comment = next(field.comment or "" for field in target_columns(contract(conflicts="table")) if field.name == PAYLOAD_HASH)
+    assert "the reverse does not always hold" in comment and "between copies with different values" not in comment
