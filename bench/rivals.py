@@ -22,13 +22,13 @@ from ingest.kafka.topic import describe
 from ingest.run.table_query import LARGE, PROMPT, TableQuery, Trigger
 from ingest.runtime.places import Places
 
-READ, NATIVE, SAME_COLUMNS, MERGE, OURS, DIRECT = (
+READ, NATIVE, SAME_COLUMNS, MERGE, OURS, BY_SPARK = (
     "read and from_json",
     "native Delta sink",
     "native, our columns and fetches",
     "MERGE in foreachBatch",
     "oncelake",
-    "oncelake, direct writer",
+    "oncelake, by Spark",
 )
 
 
@@ -54,14 +54,14 @@ def ingest(
     cap: int,
     on_batch: Callable[[BatchReport], None],
     *,
-    direct: bool = False,
+    writer: Writer = Writer.AUTO,
 ) -> None:
-    """What `ingest run --once` does with these tables, `cap` records a batch, in a session that is there. `direct` is its writer."""
+    """What `ingest run --once` does with these tables, `cap` records a batch, in a session that is there."""
     kafka = KafkaOptions(servers)
     queries = []
     for each in contracts:
         places = Places(str(folder / "lake"), str(folder / "c"), each.pipeline, each.table)
-        query = TableQuery(each, places, kafka, describe(kafka, each.source.topic), on_batch, direct=direct)
+        query = TableQuery(each, places, kafka, describe(kafka, each.source.topic), on_batch, writer=writer)
         query.start(session, Trigger(once=True), cap)
         queries.append(query)
     for query in queries:
@@ -96,7 +96,7 @@ class Rivals:
             Rival(MERGE, self._merge),
             Rival(OURS, self._ours),
             Rival("oncelake, conflicts: table", self._with_conflicts),
-            Rival(DIRECT, self._direct),
+            Rival(BY_SPARK, self._by_spark),
         ]
 
     def _source(self, **more: str) -> DataFrame:
@@ -152,7 +152,7 @@ class Rivals:
         return self._count(target)
 
     def _ours(self, folder: Path) -> int:
-        """`ingest run --once` with its start, quarantine, MERGE, counts and ledger."""
+        """`ingest run --once` with its start, deduplication, quarantine, counts and ledger."""
         reports: list[BatchReport] = []
         self.reports.append(reports)
         return self._ingest(folder, contract(), reports)
@@ -161,12 +161,12 @@ class Rivals:
         """Ours, with conflicts across batches looked for in the table too."""
         return self._ingest(folder, contract(conflicts="table"), [])
 
-    def _direct(self, folder: Path) -> int:
-        """`ingest run --once --writer direct`, with the same promises."""
-        return self._ingest(folder, contract(), [], direct=True)
+    def _by_spark(self, folder: Path) -> int:
+        """`ingest run --once --writer spark`, with the same promises."""
+        return self._ingest(folder, contract(), [], writer=Writer.SPARK)
 
-    def _ingest(self, folder: Path, ours: Contract, reports: list[BatchReport], *, direct: bool = False) -> int:
-        ingest(self._session, self._servers, folder, [ours], self._cap, reports.append, direct=direct)
+    def _ingest(self, folder: Path, ours: Contract, reports: list[BatchReport], *, writer: Writer = Writer.AUTO) -> int:
+        ingest(self._session, self._servers, folder, [ours], self._cap, reports.append, writer=writer)
         return self._count(Places(str(folder / "lake"), str(folder / "c"), ours.pipeline, ours.table).target)
 
     def _sink(self, events: DataFrame, folder: Path) -> int:

@@ -40,9 +40,9 @@ LEGEND = """\
 - **append in foreachBatch**: an append that is idempotent by txnAppId and txnVersion; no deduplication.
 - **dropDuplicatesWithinWatermark**: Spark's deduplication, which forgets an id after ten minutes, into Delta's own sink.
 - **MERGE in foreachBatch**: deduplicates each batch, then a MERGE on the event id, as tutorials show it.
-- **oncelake**: `ingest run --once`, with quarantine, counts and ledger.
+- **oncelake**: `ingest run --once`, with deduplication, quarantine, counts and ledger.
 - **oncelake, conflicts: table**: the same, and compares the payloads of duplicates with the table.
-- **oncelake, direct writer**: `ingest run --once --writer direct`, with the same promises as oncelake.
+- **oncelake, by Spark**: `ingest run --once --writer spark`, with the same promises: Delta in Spark writes.
 """
 
 

@@ -31,13 +31,12 @@ from ingest.batch.staging import Stage
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.decode.arrow_json import DETAIL
-from ingest.decode.decoder import BatchSource, arrow_rules, event_plan, for_workers
-from ingest.decode.rule_refusal import RuleRaises, Untranslatable
+from ingest.decode.arrow_rule import arrow_rules
+from ingest.decode.decoder import BatchSource, event_plan, for_workers
 from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import FIRST_BATCH, Counts
 from ingest.delta.data_file import StagedFile
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.delta.direct_fit import unfit
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation, nothing_stored
@@ -57,16 +56,6 @@ WANTED = pa.schema(
     [("_partition", pa.int32()), ("_offset", pa.int64()), (TIME, pa.int64()), (DETAIL, pa.string()), (EVENT_ID, pa.string())]
 )
 QUARANTINE_STATISTICS = ("partition", "offset", "epoch", "batch")
-
-
-def refuse_unfit(contract: Contract) -> None:
-    """Raises InvalidInput DIRECT_UNFIT for a contract with a row rule that workers cannot evaluate."""
-    try:
-        arrow_rules(contract)
-    except Untranslatable as why:
-        raise unfit(contract.name, f"has a row rule with {why}") from why
-    except RuleRaises as why:
-        raise unfit(contract.name, f"has a row rule that can raise: {why}") from why
 
 
 def process_direct(records: DataFrame, spark_number: int, table: Table, writer: DirectWriter) -> BatchReport:

@@ -13,6 +13,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
 from ingest.cli.check import as_row, print_checked, say_unchecked
+from ingest.run.writer import Writer
 from ingest.runtime.output import err_line
 
 if TYPE_CHECKING:
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
     from ingest.quality.validation import Checked
     from ingest.quality.watch import CheckSchedule
     from ingest.run.display import Display
-
-
-class Writer(StrEnum):
-    """Who writes the Delta tables."""
-
-    SPARK = "spark"
-    DIRECT = "direct"
 
 
 class LogFormat(StrEnum):
@@ -78,8 +72,9 @@ def run(
         ),
     ] = None,
     writer: Annotated[
-        Writer, typer.Option("--writer", envvar="INGEST_WRITER", help="Who writes the tables: Delta in Spark, or the workers directly.")
-    ] = Writer.SPARK,
+        Writer,
+        typer.Option("--writer", envvar="INGEST_WRITER", help="Who writes the tables: the workers, or Delta in Spark."),
+    ] = Writer.AUTO,
     as_json: o.Json = False,
 ) -> None:
     """Move events from Kafka into Delta tables, exactly once. With --once it ends when all is read; otherwise it runs
@@ -112,7 +107,7 @@ def run(
     watch = _watch(project, contracts, log_format, quiet=as_json) if check else None
     upkeep = Caretaker(seconds(maintain_every, "--maintain-every") if maintain_every else None)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-    job = Application(contracts, lake, checkpoints, kafka, master, trigger, max_records, watch, upkeep, direct=writer is Writer.DIRECT)
+    job = Application(contracts, lake, checkpoints, kafka, master, trigger, max_records, watch, upkeep, writer=writer)
     with _display(log_format, quiet=as_json) as shown, _measured(metrics, contracts, shown, watch) as measured:
         results = job.execute(measured)
     errors = [result.error for result in results if result.error is not None]

@@ -6,12 +6,15 @@ The result is exactly Spark's. All that has no exact counterpart raises Untransl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
+from ingest.contract.columns import target_columns
+from ingest.contract.definition import Contract
 from ingest.contract.sql_type import SqlType, to_arrow
 from ingest.decode.rule_compiler import Compiler, refuse_raising_patterns
 from ingest.decode.rule_expression import ArrowRule, holds
@@ -36,6 +39,18 @@ def compile_rule(check: str, columns: Mapping[str, SqlType]) -> ArrowRule:
     except pa.ArrowException as error:
         raise Untranslatable(f"an operation that Arrow does not have: {error}") from error
     return rule
+
+
+def arrow_rules(contract: Contract) -> tuple[tuple[str, ArrowRule], ...]:
+    """The row rules of a contract by name. Raises Untranslatable for one that needs Spark, RuleRaises for one that can raise."""
+    columns = tuple((field.name, field.type) for field in target_columns(contract))
+    return tuple((rule.name, _compiled(rule.check, columns)) for rule in contract.rules)
+
+
+@cache
+def _compiled(check: str, columns: tuple[tuple[str, SqlType], ...]) -> ArrowRule:
+    """Once a run, not once a batch: sqlglot parses the rule for milliseconds."""
+    return compile_rule(check, dict(columns))
 
 
 def _parsed(check: str) -> exp.Expr:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import cast
 
 import pyarrow as pa
@@ -22,10 +21,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ingest.contract.columns import target_columns
 from ingest.contract.definition import RAW_COLUMNS, Contract
-from ingest.contract.sql_type import SqlType, to_arrow
+from ingest.contract.sql_type import to_arrow
 from ingest.decode import arrow_json, events, exact_json, headers, partition_value, payload, record_event_id, row_hash, rule_expression
 from ingest.decode.arrow_json import DETAIL, REASON, Plan
-from ingest.decode.arrow_rule import compile_rule
+from ingest.decode.arrow_rule import arrow_rules
 from ingest.decode.events import BROKEN_RULE, EventPlan, Events
 from ingest.decode.rule_expression import ArrowRule
 from ingest.decode.rule_refusal import RuleRaises, Untranslatable
@@ -101,18 +100,6 @@ def for_workers(records: DataFrame) -> DataFrame:
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_kafka_timestamp"),
     )
-
-
-def arrow_rules(contract: Contract) -> tuple[tuple[str, ArrowRule], ...]:
-    """The row rules by name, for workers. Raises Untranslatable for one that needs Spark, RuleRaises for one that can raise."""
-    columns = tuple((field.name, field.type) for field in target_columns(contract))
-    return tuple((rule.name, _compiled(rule.check, columns)) for rule in contract.rules)
-
-
-@cache
-def _compiled(check: str, columns: tuple[tuple[str, SqlType], ...]) -> ArrowRule:
-    """Once a run, not once a batch: sqlglot parses the rule for milliseconds."""
-    return compile_rule(check, dict(columns))
 
 
 def with_payload(found: DataFrame, contract: Contract) -> DataFrame:

@@ -23,6 +23,7 @@ from ingest.recovery.idle import waiting
 from ingest.run import platform, table_lock
 from ingest.run.display import Display
 from ingest.run.table_query import TableQuery, Trigger, Upkeep
+from ingest.run.writer import Writer
 from ingest.runtime import spark
 from ingest.runtime.errors import IngestError, Refused, RunStopped
 from ingest.runtime.files import environment_error, is_local
@@ -80,7 +81,7 @@ class Application:
     max_records: int | None = None
     checks: Checks | None = None
     upkeep: Upkeep | None = None
-    direct: bool = False
+    writer: Writer = Writer.AUTO
     interrupted: int | None = None
     _offsets: int = 0
     _absent: ModuleNotFoundError | None = None
@@ -150,7 +151,7 @@ class Application:
                 if number == 0 and self.trigger.once and self.checks is None:
                     continue
                 self._offsets += MANY if number is None else number
-                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep, direct=self.direct))
+                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep, writer=self.writer))
             except IngestError as error:
                 _end_table(display, results[contract.name], error)
         return queries

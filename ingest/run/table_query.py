@@ -16,22 +16,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.batch.batch import BatchReport, Table, process
-from ingest.batch.direct import process_direct, refuse_unfit
+from ingest.batch.direct import process_direct
 from ingest.contract.definition import Contract
 from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
-from ingest.delta.direct_fit import refuse_remote
 from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.query_failure import stopped
 from ingest.kafka.topic import Ends, Topic, describe, still_the_same, topic_state
 from ingest.kafka.topic_state import TopicState
-from ingest.recovery.epoch import open_epoch
+from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run import table_lock
 from ingest.run.executor_disks import refuse_unshared
+from ingest.run.writer import Writer
+from ingest.run.writer_choice import refuse_direct
 from ingest.runtime import crash_points
-from ingest.runtime.errors import IngestError, RunStopped
+from ingest.runtime.errors import IngestError, InvalidInput, RunStopped
 from ingest.runtime.files import files_of, is_local
 from ingest.runtime.places import Places
 from ingest.runtime.spark import another, jvm_pid
@@ -83,8 +84,8 @@ class StopRequested(Exception):
 class TableQuery:
     """A table's query. `error` is the error that ended it, None without one.
 
-    `notes` says what its starts have repaired, `maintained` what the upkeep did. `direct` chooses the direct writer; raises InvalidInput
-    DIRECT_UNFIT for places that it cannot write to.
+    `notes` says what its starts have repaired, and who writes if `auto` chose Spark; `maintained` what the upkeep did. Raises InvalidInput
+    DIRECT_UNFIT for a table that `writer` cannot write.
     """
 
     def __init__(
@@ -96,14 +97,17 @@ class TableQuery:
         on_batch: Callable[[BatchReport], None],
         upkeep: Upkeep | None = None,
         *,
-        direct: bool = False,
+        writer: Writer = Writer.AUTO,
     ) -> None:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
-        if direct:
-            refuse_remote(places)
-        self._direct = DirectWriter(contract) if direct else None
+        self._auto = writer is Writer.AUTO
+        self._direct = DirectWriter(contract) if writer is not Writer.SPARK else None
+        self._rules_checked = False
+        self.notes: list[str] = []
+        if self._direct is not None:
+            self._if_fit(partial(refuse_direct, contract, places))
         self._lock: table_lock.HeldLock | None = None
         self._kafka = kafka
         self._topic = topic
@@ -120,20 +124,15 @@ class TableQuery:
         self._table: Table | None = None
         self._again: Callable[[], None]
         self._reopened = 0
-        self.notes: list[str] = []
         self.maintained: list[str] = []
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
         self._once = trigger.once
         if self._direct is not None:
-            refuse_unshared(session, self.places.name, self.places.lake)
+            self._if_fit(partial(refuse_unshared, session, self.places.name, self.places.lake))
         self._lock = table_lock.hold_table(session, self.places)
         try:
-            if self._direct is not None:
-                refuse_unfit(self.contract)
-            else:
-                check_rules(session, self.contract)
             if self._local:
                 crash_points.arm(Path(self.places.lake), jvm_pid(session))  # once: a fault must not be injected again in the next epoch
             self._open(session, trigger, max_records)
@@ -145,9 +144,7 @@ class TableQuery:
         self._session = session
         self._refuse_lost()
         with self._turn:
-            # The direct writer opens the epoch without Spark: there Delta's classes would be loaded for it alone.
-            reads = None if self._direct is not None else session
-            epoch = open_epoch(reads, self.contract, self.places, self._state, writer=self._direct)
+            epoch = self._opened(session)
         self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
         if self._local:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
@@ -157,6 +154,31 @@ class TableQuery:
         records = session.readStream.format("kafka").options(**self._source_options(epoch.starts, max_records)).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
+
+    def _opened(self, session: SparkSession) -> Epoch:
+        if self._direct is not None:
+            try:
+                # Without Spark: there Delta's classes would be loaded for it alone.
+                return open_epoch(None, self.contract, self.places, self._state, writer=self._direct)
+            except InvalidInput as error:
+                self._let_spark_write(error)
+        if not self._rules_checked:
+            check_rules(session, self.contract)
+            self._rules_checked = True
+        return open_epoch(session, self.contract, self.places, self._state)
+
+    def _if_fit(self, refuse: Callable[[], None]) -> None:
+        try:
+            refuse()
+        except InvalidInput as error:
+            self._let_spark_write(error)
+
+    def _let_spark_write(self, error: InvalidInput) -> None:
+        """Go on with the writer through Spark if the table needs it. Raises the error if somebody chose the direct writer."""
+        if error.code != "DIRECT_UNFIT" or not self._auto:
+            raise error
+        self._direct = None
+        self.notes.append(f"Delta in Spark writes: {error.found}")
 
     @property
     def _local(self) -> bool:
@@ -173,7 +195,9 @@ class TableQuery:
         """
         absent = isinstance(self.error, ModuleNotFoundError)  # `finish` raises it
         failure = None if self._stop.is_set() or absent else self._failure()
-        if failure is None or failure.code not in PASSING or self._reopened >= REOPENED_MAX:
+        if isinstance(failure, InvalidInput) and self._direct is not None and self._auto and failure.code == "DIRECT_UNFIT":
+            self._let_spark_write(failure)  # somebody has changed the table meanwhile
+        elif failure is None or failure.code not in PASSING or self._reopened >= REOPENED_MAX:
             return None
         if (lost := self._lost()) is not None:
             self.error = lost

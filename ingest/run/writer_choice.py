@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from ingest.contract.definition import Contract
 from ingest.decode.arrow_rule import arrow_rules
 from ingest.decode.rule_refusal import RuleRaises, Untranslatable
@@ -13,14 +11,6 @@ from ingest.runtime import databricks
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
-
-
-class Writer(StrEnum):
-    """Who writes the Delta tables. `auto` is direct for tables that are fit for it, and Spark for all others."""
-
-    AUTO = "auto"
-    DIRECT = "direct"
-    SPARK = "spark"
 
 
 def refuse_direct(contract: Contract, places: Places) -> None:
@@ -43,7 +33,7 @@ def refuse_direct(contract: Contract, places: Places) -> None:
 
 
 def spark_because(contract: Contract, places: Places) -> str | None:
-    """Why `auto` lets Delta in Spark write this table, as the end of the sentence `it …`; None if the workers write it."""
+    """Why `auto` lets Delta in Spark write this table, as a sentence; None if the workers write it."""
     try:
         refuse_direct(contract, places)
     except InvalidInput as error:

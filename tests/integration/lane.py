@@ -25,6 +25,7 @@ from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.run import table_lock
 from ingest.run.table_query import TableQuery, Trigger
+from ingest.run.writer import Writer
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, InvalidEnvironment, Refused
 from ingest.runtime.files import LocalFiles
@@ -89,7 +90,9 @@ class Lane:
         reports: list[BatchReport] = []
         kafka = KafkaOptions(self.bootstrap_servers)
         topic = describe(kafka, self.contract.source.topic)
-        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append, direct=self.direct)
+        self.query = query = TableQuery(
+            self.contract, self.places, kafka, topic, reports.append, writer=Writer.DIRECT if self.direct else Writer.SPARK
+        )
         query.start(self.session, Trigger(once=True), max_records)
         while not query.poll() or query.reopen() is not None:
             time.sleep(0.02)
