@@ -20,6 +20,7 @@ from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
 from ingest.run.table_query import LARGE, PROMPT, TableQuery, Trigger
+from ingest.run.writer_setting import Writer
 from ingest.runtime.places import Places
 
 READ, NATIVE, SAME_COLUMNS, MERGE, OURS, BY_SPARK = (

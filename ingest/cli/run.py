@@ -13,7 +13,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
 from ingest.cli.check import as_row, print_checked, say_unchecked
-from ingest.run.writer import Writer
+from ingest.run.writer_setting import Writer
 from ingest.runtime.output import err_line
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ingest.recovery.idle import waiting
 from ingest.run import platform, table_lock
 from ingest.run.display import Display
 from ingest.run.table_query import TableQuery, Trigger, Upkeep
-from ingest.run.writer import Writer
+from ingest.run.writer_setting import Writer
 from ingest.runtime import spark
 from ingest.runtime.errors import IngestError, Refused, RunStopped
 from ingest.runtime.files import environment_error, is_local

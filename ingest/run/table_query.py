@@ -29,7 +29,7 @@ from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run import table_lock
 from ingest.run.executor_disks import refuse_unshared
-from ingest.run.writer import Writer
+from ingest.run.writer_setting import Writer
 from ingest.run.writer_choice import refuse_direct
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, InvalidInput, RunStopped

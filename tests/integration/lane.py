@@ -25,7 +25,7 @@ from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.run import table_lock
 from ingest.run.table_query import TableQuery, Trigger
-from ingest.run.writer import Writer
+from ingest.run.writer_setting import Writer
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, InvalidEnvironment, Refused
 from ingest.runtime.files import LocalFiles

@@ -9,7 +9,7 @@ import pytest
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
 from ingest.run.table_query import TableQuery
-from ingest.run.writer import Writer
+from ingest.run.writer_setting import Writer
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.places import Places
 from tests.unit.verify.proof_lake import CONTRACT

@@ -44,7 +44,7 @@ class Fake:
 @pytest.fixture
 def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake], Any]:
     """A query whose batches do nothing, and whose session is none."""
-    monkeypatch.setattr(table_query, "process", lambda *_: "report")
+    monkeypatch.setattr(table_query, "process_direct", lambda *_: "report")
 
     def make(upkeep: Fake) -> Any:
         document = {"pipeline": "t", "table": "events", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
