@@ -33,9 +33,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def by_workers(request: pytest.FixtureRequest) -> bool:
-    """Whether the direct writer writes: the marker `writers` runs a test with both."""
-    return bool(getattr(request, "param", os.environ.get("ONCELAKE_TEST_DIRECT", "") == "1"))
+def by_workers() -> bool:
+    """Whether the direct writer writes. `make faults` runs these tests again with Delta in Spark."""
+    return os.environ.get("INGEST_WRITER", "direct") != "spark"
 
 
 @pytest.fixture
