@@ -22,6 +22,8 @@ from ingest.decode.rule_expression import ArrowRule, holds
 
 KEY, VALUE, HEADER_TEXTS = "__key", "__value", "__headers"
 MISSING_ID, NOT_UTF8, BROKEN_RULE = "missing_event_id", "not_utf8", "broken_rule"
+# In a task. More records with an error of which nothing here knows are a defect of ours.
+UNKNOWN_MAX = 100
 EVENT_ID, PAYLOAD_HASH = "_event_id", "_payload_hash"
 
 
@@ -57,12 +59,45 @@ class Events:
     def __init__(self, plan: EventPlan) -> None:
         self._plan = plan
         self._json = BatchDecoder(plan.json) if plan.json is not None else None
+        self._unknown = 0
 
     def decode(self, batches: Iterable[pa.RecordBatch], *, keep_raw: bool = False) -> Iterator[pa.RecordBatch]:
-        """One row for each record (`EventPlan.output`), not in their order. Rows without a reason have no raw record, unless `keep_raw`."""
-        for batch in self._json.decode(batches) if self._json is not None else batches:
-            if batch.num_rows:
-                yield self._decoded(batch, keep_raw=keep_raw)
+        """One row for each record (`EventPlan.output`), not in their order. Rows without a reason have no raw record, unless `keep_raw`.
+
+        A record that raises an error that nothing here knows is refused as `unwritable`: one record must not stop a table (I5). Raises the
+        error if there are more than UNKNOWN_MAX such records: then it is no matter of a record.
+        """
+        for batch in batches:
+            yield from self._tried(batch, keep_raw=keep_raw)
+
+    def _tried(self, records: pa.RecordBatch, *, keep_raw: bool) -> Iterator[pa.RecordBatch]:
+        try:
+            found = [self._decoded(each, keep_raw=keep_raw) for each in self._split(records) if each.num_rows]
+        except (OSError, MemoryError, ImportError):
+            raise
+        except Exception as error:
+            if records.num_rows > 1:  # halves, until it is one record
+                middle = records.num_rows // 2
+                yield from self._tried(records.slice(0, middle), keep_raw=keep_raw)
+                yield from self._tried(records.slice(middle), keep_raw=keep_raw)
+                return
+            self._unknown += 1
+            if self._unknown > UNKNOWN_MAX:
+                raise
+            found = [self._unwritable(records, type(error).__name__)]
+        yield from found
+
+    def _split(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return self._json.decode([records]) if self._json is not None else iter([records])
+
+    def _unwritable(self, records: pa.RecordBatch, detail: str) -> pa.RecordBatch:
+        """Records that are refused without a look at their values."""
+        given = dict(zip(records.schema.names, records.columns, strict=True))
+        given |= {name: repeated(value, self._plan.schema.field(name).type, records.num_rows) for name, value in self._plan.constants}
+        given |= {REASON: pa.array([UNWRITABLE] * records.num_rows), DETAIL: pa.array([detail] * records.num_rows)}
+        output = self._plan.output
+        columns = [given.get(field.name, pa.nulls(records.num_rows, field.type)) for field in output]
+        return pa.RecordBatch.from_arrays(columns, schema=output)
 
     def _decoded(self, batch: pa.RecordBatch, *, keep_raw: bool) -> pa.RecordBatch:
         plan, rows = self._plan, batch.num_rows

@@ -5,6 +5,7 @@ The names are read from the tokens of a rule: sqlglot's tree gives different fun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -44,16 +45,24 @@ _BY_REASON = {
     "the values that it is for": "raise_error assert_true validate_utf8 aes_decrypt",
 }
 RAISING = {word: reason for reason, words in _BY_REASON.items() for word in words.split()}
-# With one argument these are casts, which give NULL; with a format they can raise.
+# They are total if these arguments (from 1) are literals: the start lets Spark compile a rule, which finds a bad literal. A replacement may
+# name a group ($1) that is not there.
+_SECOND = _words("regexp_count regexp_instr regexp_substr split element_at try_element_at repeat lpad rpad array_repeat")
+_TOTAL_WITH_LITERAL: dict[str, tuple[int, ...]] = {**dict.fromkeys(_SECOND, (2,)), "regexp_replace": (2, 3), "space": (1,)}
+# With one argument these are casts, which give NULL; with a format that is no literal they can raise.
 _RAISING_WITH_FORMAT = _words("to_date to_timestamp to_timestamp_ltz to_timestamp_ntz try_to_timestamp to_unix_timestamp unix_timestamp")
 
 
 def refuse_raising(tokens: Sequence[Token]) -> None:
     """Raises RuleRaises for the first call that can raise."""
     for name, at in _calls(tokens):
+        arguments = _arguments(tokens, at)
+        literal = _TOTAL_WITH_LITERAL.get(name, (2,) if name in _RAISING_WITH_FORMAT else ())
+        if literal and all(number > len(arguments) or _is_harmless(arguments[number - 1]) for number in literal):
+            continue
         if name in RAISING:
             raise RuleRaises(f"{name}() raises on {RAISING[name]}")
-        if name in _RAISING_WITH_FORMAT and _has_comma(tokens, at):
+        if name in _RAISING_WITH_FORMAT:
             raise RuleRaises(f"{name}() with a format raises on {_FORMAT}")
 
 
@@ -73,12 +82,26 @@ def _calls(tokens: Sequence[Token]) -> Iterator[tuple[str, int]]:
             yield name, at
 
 
-def _has_comma(tokens: Sequence[Token], opening: int) -> bool:
-    depth = 0
+def _arguments(tokens: Sequence[Token], opening: int) -> list[list[Token]]:
+    """The arguments of the call whose parenthesis opens there."""
+    depth, found = 0, [list[Token]()]
     for token in tokens[opening:]:
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if depth == 0:
-            return False
+        depth -= token.token_type is TokenType.R_PAREN
+        if depth == 0 and token.token_type is not TokenType.L_PAREN:
+            break
         if depth == 1 and token.token_type is TokenType.COMMA:
-            return True
-    return False
+            found.append([])
+        elif depth:
+            found[-1].append(token)
+        depth += token.token_type is TokenType.L_PAREN
+    return found
+
+
+def _is_harmless(argument: Sequence[Token]) -> bool:
+    """Whether it is a literal other than 0, and names no group."""
+    if len(argument) == 2 and argument[0].token_type is TokenType.DASH:
+        argument = argument[1:]
+    if len(argument) != 1 or argument[0].token_type not in (TokenType.STRING, TokenType.NUMBER):
+        return False
+    text = argument[0].text
+    return text.strip("0") != "" if argument[0].token_type is TokenType.NUMBER else re.search(r"\$[0-9{]|\\", text) is None

@@ -29,8 +29,8 @@ from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run import table_lock
 from ingest.run.executor_disks import refuse_unshared
+from ingest.run.writer_choice import refuse_direct, refuse_raising
 from ingest.run.writer_setting import Writer
-from ingest.run.writer_choice import refuse_direct
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, InvalidInput, RunStopped
 from ingest.runtime.files import files_of, is_local
@@ -85,7 +85,7 @@ class TableQuery:
     """A table's query. `error` is the error that ended it, None without one.
 
     `notes` says what its starts have repaired, and who writes if `auto` chose Spark; `maintained` what the upkeep did. Raises InvalidInput
-    DIRECT_UNFIT for a table that `writer` cannot write.
+    DIRECT_UNFIT for a table that `writer` cannot write, and RULE_INVALID for a row rule that can raise.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class TableQuery:
         self.error: BaseException | None = None
         self._auto = writer is Writer.AUTO
         self._direct = DirectWriter(contract) if writer is not Writer.SPARK else None
+        refuse_raising(contract)
         self._rules_checked = False
         self.notes: list[str] = []
         if self._direct is not None:

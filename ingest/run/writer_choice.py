@@ -16,7 +16,7 @@ from ingest.runtime.places import Places
 def refuse_direct(contract: Contract, places: Places) -> None:
     """Raises InvalidInput DIRECT_UNFIT if the direct writer cannot write the contract's tables as they are now. Needs no Spark.
 
-    Raises as `DeltaLog.state`.
+    Raises as `DeltaLog.state`, and RuleRaises for a contract that `refuse_raising` refuses.
     """
     if databricks.runtime() is not None:
         raise unfit(contract.name, "is written on Databricks, where the platform's own Delta writes")
@@ -25,11 +25,25 @@ def refuse_direct(contract: Contract, places: Places) -> None:
         arrow_rules(contract)
     except Untranslatable as why:
         raise unfit(contract.name, f"has a row rule with {why}") from why
-    except RuleRaises as why:
-        raise unfit(contract.name, f"has a row rule that can raise: {why}") from why
     for path in (places.target, places.quarantine, places.ledger):
         if (state := DeltaLog(LocalFiles(), path).state()) is not None:
             refuse_unfit(state, path)
+
+
+def refuse_raising(contract: Contract) -> None:
+    """Raises InvalidInput RULE_INVALID for a row rule that can raise for some values: one record would stop the table."""
+    try:
+        arrow_rules(contract)
+    except Untranslatable:
+        return
+    except RuleRaises as why:
+        where = f"tables/{contract.path.name}" if contract.path else contract.name
+        raise InvalidInput(
+            "RULE_INVALID",
+            f"{where}: a row rule can raise an error: {why}.",
+            expected="rules that are TRUE, FALSE or NULL for all values (docs/reference/contracts.md, row rules).",
+            remedy="write the rule with a function that gives NULL, such as try_to_number, or with a literal pattern, format or index.",
+        ) from why
 
 
 def spark_because(contract: Contract, places: Places) -> str | None:
