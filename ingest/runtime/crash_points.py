@@ -32,6 +32,7 @@ INSIDE = (
     "after_offset_log",
     "staged",
     "after_quarantine",
+    "put_sent",
     "after_target",
     "after_replayed",
     "after_ledger",
@@ -45,7 +46,8 @@ FIRST_BATCH = 2
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"
-# We write this file just before the MERGE of the batch. From then on, the watcher waits for a data file of the target.
+# We write this file just before Spark's MERGE of the batch. From then on, the watcher waits for a data file of the target. With the direct
+# writer, `during_target` is in this process: the files are on the disk, and no commit names them.
 GATE = "fault-gate"
 
 
@@ -123,12 +125,12 @@ def watch(checkpoint: Path, target: Path) -> None:
 
 
 def at(point: str, batch: int, checkpoint: str = "") -> None:
-    """Trigger the armed fault if it is for this `point` and `batch`. `checkpoint` selects the watcher to wake."""
+    """Trigger the armed fault if it is for this `point` and `batch`. `checkpoint` selects the watcher to wake for a point inside Spark."""
     global _armed
     if _armed is None or (_armed.point, _armed.batch) != (point, batch):
         return
     action, _armed = _armed.action, None  # once: the run may continue in a new epoch
-    if point == "during_target":
+    if point == "during_target" and checkpoint:
         gate = _gates[checkpoint]
         gate.parent.mkdir(parents=True, exist_ok=True)
         gate.touch()
