@@ -45,7 +45,7 @@ FIRST_BATCH = 2
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"
-# We write this file just before the MERGE of the batch. From then on, the watcher waits for a data file of the target.
+# We write this file just before the target's statement. From then on, the watcher waits for a data file of the target.
 GATE = "fault-gate"
 
 
