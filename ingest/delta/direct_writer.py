@@ -1,7 +1,7 @@
 """The direct writer: statements on Delta tables that this process writes itself, without Spark and its JVM (I8).
 
 Each statement looks at the table, decides on that snapshot, and commits at the version after it, or looks again (`put`). Tables are small
-here except the target, of which only files that lose rows are written again.
+here except the target, to which batches only add files.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _content(version: int, about: BatchCommit | str, operation: Operation, actio
     info["operationParameters"] = dict(operation.parameters)
     if version:
         info["readVersion"] = version - 1
-    # No `isBlindAppend`: with it, Delta in Spark takes our appends for reads of the table, and a MERGE of another writer fails.
+    # No `isBlindAppend`: with it, a MERGE of another engine under WriteSerializable would not look for conflicts with our rows.
     info |= {"isolationLevel": "Serializable", "operationMetrics": {name: str(number) for name, number in operation.metrics.items()}}
     info |= {"engineInfo": f"Oncelake/{__version__}", "txnId": str(uuid.uuid4())}
     lines: list[Mapping[str, Any]] = [{"commitInfo": info | {"userMetadata": about if isinstance(about, str) else about.to_json()}}]

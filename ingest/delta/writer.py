@@ -1,4 +1,4 @@
-"""The writer through Spark: it creates, alters, fences and maintains Delta tables, and commits batches.
+"""The writer through Spark: it maintains and alters all Delta tables, and commits to those that direct_writer.py does not write.
 
 Callers use one transaction id per statement and table. This module guarantees three rules (I8). A commit carries its transaction id and its
 BatchCommit, or it does not happen. Later statements on the same session never inherit them. A statement that Delta skipped, because a later

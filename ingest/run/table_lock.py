@@ -1,8 +1,8 @@
-"""The driver's lock (I8). The JVM holds it, because only the JVM can commit, and it can outlive its Python process.
+"""The driver's lock (I8). The JVM holds it, because Delta in Spark commits in it, and it can outlive its Python process.
 
 It is a POSIX lock on a file `lock` beside the tables. The kernel releases it when the JVM ends, for whatever reason. A start waits for the
-previous JVM, which may still be finishing a write. On a local disk Delta excludes other writers only inside one JVM, so every writer of
-ours takes this lock.
+previous JVM, which may still be finishing a write. On a local disk Delta in Spark excludes other writers only inside one JVM, so every
+run takes this lock, also one with the direct writer.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class TableQuery:
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
         self._once = trigger.once
-        if self._direct is not None:
-            self._if_fit(partial(refuse_unshared, session, self.places.name, self.places.lake))
+        if is_local(self.places.lake):
+            refuse_unshared(session, self.places.name, self.places.lake)
         self._lock = table_lock.hold_table(session, self.places)
         try:
             if self._local:
