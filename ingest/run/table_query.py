@@ -29,8 +29,8 @@ from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run import table_lock
 from ingest.run.executor_disks import refuse_unshared
-from ingest.run.writer_setting import Writer
 from ingest.run.writer_choice import refuse_direct
+from ingest.run.writer_setting import Writer
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, InvalidInput, RunStopped
 from ingest.runtime.files import files_of, is_local
