@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -153,6 +154,11 @@ class DirectWriter:
         """Set the quarantined records at `positions` (topic_id, partition, offset and at, the time) to `replayed`."""
         decide = partial(quarantine_rows.marked_replayed, positions=positions, by=by)
         self._unfenced(places.quarantine, batch_commit.to_json(), decide)
+
+    def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
+        """Set the `state` of the quarantined records that meet a condition."""
+        decide = partial(quarantine_rows.with_state, condition=condition, state=state, at=datetime.now(UTC), by=by)
+        self.unfenced(places.quarantine, json.dumps(writer.state_metadata(places)), decide)
 
     def commit(self, log: DeltaLog, still: writer.Still, decide: Decide) -> Commit:
         """As `try_commit`, but raises RunStopped FENCED instead of returning None."""

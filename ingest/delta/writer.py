@@ -200,9 +200,15 @@ def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit, b
 
 def set_state(session: SparkSession, places: Places, condition: str, state: str, by: str) -> None:
     """Set the `state` of the quarantined records that meet a condition. It removes none, so every balance still holds."""
-    about = {"oncelake": 1, "kind": "state", "pipeline": places.pipeline, "table": places.table}
     changed = {"state": F.lit(state), "state_changed_at": F.current_timestamp(), "state_by": F.lit(by)}
-    _unfenced(session, json.dumps(about), lambda: DeltaTable.forPath(session, places.quarantine).update(condition, {**changed}))
+    _unfenced(
+        session, json.dumps(state_metadata(places)), lambda: DeltaTable.forPath(session, places.quarantine).update(condition, {**changed})
+    )
+
+
+def state_metadata(places: Places) -> dict[str, object]:
+    """The metadata of a commit that changes states of quarantined records. It is no BatchCommit."""
+    return {"oncelake": 1, "kind": "state", "pipeline": places.pipeline, "table": places.table}
 
 
 def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from ingest.cli.seek import _row
+from ingest.delta.table_writer import SparkWriter
 from tests.integration.lane import Lane, order
 from tests.integration.test_commands import typed
 
@@ -47,15 +49,6 @@ def no_java(tmp_path: Path) -> NoJava:
     return NoJava(tmp_path)
 
 
-def by_spark(one: Lane, *words: str) -> dict[str, Any]:
-    """The table's part of the document of a command that must succeed through Spark."""
-    code, document = typed(one, *words, more={"INGEST_WRITER": "spark"})
-    assert (code, document["error"]) == (0, None), document
-    (table,) = document["tables"]
-    assert isinstance(table, dict)
-    return table
-
-
 def pair(lane: MakeLane, **more: Any) -> tuple[Lane, Lane]:
     """Two lanes with the same records: rows a and b; in quarantine c (a rule refuses it) and a record that is no JSON."""
     both = lane(COLUMNS, rules=RULES, **more), lane(COLUMNS, rules=RULES, **more)
@@ -80,9 +73,32 @@ def test_a_seek(lane: MakeLane, no_java: NoJava) -> None:
     spark, direct = pair(lane)
     words = ("seek", "events", "--to", "earliest")
     assert no_java.typed(direct, *words, "--dry-run")["starts"] == [[0, 0]]
-    assert no_java.typed(direct, *words) == by_spark(spark, *words) | {"table": direct.places.name}
+    done, epoch = no_java.typed(direct, *words), spark.seek("earliest")
+    assert epoch.sought is not None
+    assert done == {"table": direct.places.name, "dry_run": False, "epoch": epoch.writer.epoch, **_row(epoch.sought)}
     assert tables(direct) == tables(spark)
     for one in (spark, direct):
         one.run()
         one.balanced()
     assert tables(direct) == tables(spark), "and the next run goes on in the same way"
+
+
+def test_states_of_quarantined_records(lane: MakeLane, no_java: NoJava) -> None:
+    spark, direct = pair(lane)
+    for verb, more, number, condition in (
+        ("drop", ("--reason", "malformed_json"), 1, "reason_code = 'malformed_json'"),
+        ("drop", ("--all",), 1, "state = 'open'"),
+        ("reopen", ("--at", "0:3"), 1, "`offset` = 3"),
+        ("drop", ("--reason", "wrong_type"), 0, "false"),
+    ):
+        assert no_java.typed(direct, "quarantine", verb, "events", *more, "--by", "ada")["records"] == number
+        SparkWriter(spark.session).set_state(spark.places, condition, "dropped" if verb == "drop" else "open", "ada")
+        assert tables(direct) == tables(spark)
+    (dropped,) = no_java.typed(direct, "quarantine", "show", "events", "--state", "dropped")["records"]
+    assert (dropped["offset"], dropped["state_by"]) == (2, "ada")
+    assert [group["state"] for group in no_java.typed(direct, "quarantine", "list", "events")["groups"]] == ["dropped", "open"]
+    out = direct.folder / "out.ndjson"
+    assert no_java.typed(direct, "quarantine", "export", "events", "--out", str(out))["records"] == 1
+    assert no_java.typed(direct, "status")["next"] == "continue at 0:4"
+    assert no_java.typed(direct, "verify")["balanced"]
+    direct.run()
