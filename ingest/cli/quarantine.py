@@ -287,7 +287,7 @@ def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool
 
     def changed(writer: TableWriter) -> int:
         groups = asked(places.lake, writer.session, lambda engine: grouped(engine, places, selection))
-        if number := sum(group["records"] for group in groups):
+        if number := sum(int(group["records"]) for group in groups):
             writer.set_state(places, selection.condition, state, by)
         return number
 

@@ -98,19 +98,18 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
 
     Their commits carry our metadata with the kind `altered`, which is no BatchCommit.
     """
-    batch_commit = {
-        "oncelake": 1,
-        "kind": "altered",
-        "pipeline": contract.pipeline,
-        "table": contract.table,
-        "contract_hash": contract.hash,
-    }
-    session.conf.set(METADATA, json.dumps(batch_commit))
+    session.conf.set(METADATA, json.dumps(altered_metadata(contract)))
     try:
         for statement in statements:
             session.sql(statement.replace("{table}", by_path(table), 1))
     finally:
         session.conf.unset(METADATA)
+
+
+def altered_metadata(contract: Contract) -> dict[str, object]:
+    """The metadata of a commit that changes a table's metadata."""
+    about = {"pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    return {"oncelake": 1, "kind": "altered", **about}
 
 
 def fence(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
