@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,10 +75,12 @@ def apply(
         table_lock.wait_for(places)
     applied: list[tuple[Contract, list[Change]]] = []
     errors: dict[str, IngestError] = {}
-    with spark.session(master, spark_log(lake, "apply"), short=True) as session:
+    with ExitStack() as stack:
+        # Once for all tables, and only if one of them needs it.
+        start = cache(lambda: stack.enter_context(spark.session(master, spark_log(lake, "apply"), short=True)))
         for contract, places in contracts:
             try:
-                applied.append((contract, alter(session, contract, places)))
+                applied.append((contract, alter(start, contract, places)))
             except IngestError as error:
                 errors[contract.name] = error
 

@@ -98,15 +98,15 @@ def parse(text: str) -> ArmedFault:
     return fault
 
 
-def arm(lake: Path, jvm_pid: int) -> None:
-    """Arm the fault that INGEST_FAULT names, if the lake is scratch."""
+def arm(lake: Path, jvm_pid: int | None) -> None:
+    """Arm the fault that INGEST_FAULT names, if the lake is scratch. Without a JVM its faults hit this process alone."""
     global _armed, _victims
     text = os.environ.get("INGEST_FAULT")
     if not text or not (lake / SCRATCH).exists():
         _armed = None  # a fault armed for another lake of this process does not apply here
         return
     _armed = parse(text)
-    _victims = (jvm_pid, os.getpid())
+    _victims = (os.getpid(),) if jvm_pid is None else (jvm_pid, os.getpid())
 
 
 def watch(checkpoint: Path, target: Path) -> None:
@@ -141,7 +141,7 @@ def at(point: str, batch: int, checkpoint: str = "") -> None:
 
 
 def _inject(pids: tuple[int, ...], action: str) -> None:
-    """Signal the JVM and Python. If Python leads its process group, signal the whole group, which includes Spark's Python workers."""
+    """Signal the JVM, if there is one, and Python. If Python leads its process group, signal the whole group, with Spark's workers."""
     number = signal.SIGKILL if action == "kill" else signal.SIGSTOP
     for pid in pids[:-1]:
         os.kill(pid, number)
