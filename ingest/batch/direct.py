@@ -90,7 +90,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         clock.lap("copies")
 
         # 5 Quarantine first: the target's commit then proves the quarantine's.
-        stored = batch.quarantine(staged, reread=reread) if counts.failed else {}
+        stored = batch.quarantine(staged, reread=reread)
         outcome = {p: Counts(c.read, n := stored.get(p, 0), c.duplicates + c.failed - n) for p, c in counts.counts.items()}
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
@@ -103,8 +103,11 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         crash_points.at("during_target", number, table.epoch.checkpoint)
         commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
     except BaseException as error:
-        if not new or nothing_stored(error):  # else a commit that names them may have been stored: VACUUM removes them if it was not
+        # A commit that names the files may have been stored: VACUUM removes them if it was not.
+        if not new or nothing_stored(error):
             remove_all(batch.target_folder, batch.prefix)
+        if not batch.quarantined:
+            remove_all(batch.quarantine_folder, batch.prefix)
         raise
     staged.rows.remove(new)
     table.epoch.look_back.again()
@@ -127,7 +130,9 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
 
 
 class _Batch:
-    """What the steps of a batch share."""
+    """What the steps of a batch share. `quarantined`: a commit that names its files may be in the quarantine."""
+
+    quarantined = False
 
     def __init__(self, records: DataFrame, table: Table, number: int, plan: Planned, writer: DirectWriter) -> None:
         self._records, self._table, self._number, self._plan, self._writer = records, table, number, plan, writer
@@ -165,6 +170,9 @@ class _Batch:
     def quarantine(self, staged: Staged, *, reread: bool) -> Counter[int]:
         """Commit the records for quarantine; returns how many of each partition the quarantine did not contain before."""
         parts, log = staged.refused, self._table.epoch.look_back.quarantine
+        if not staged.failed().total():
+            parts.remove()  # all of them are rows already
+            return Counter()
         parts.parts += self._conflicting(staged)
         still = partial(self._table.batch_commit, self._number, self._plan.ranges)
         stored = parts.by_partition()
@@ -179,11 +187,11 @@ class _Batch:
         else:
             new = parts.files()
             operation = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numFiles": len(new), "numOutputRows": stored.total()})
+            self.quarantined = True
             try:
                 self._writer.commit(log, still, lambda _: (operation, [each.addition() for each in new]))
             except BaseException as error:
-                if nothing_stored(error):
-                    remove_all(self.quarantine_folder, self.prefix)
+                self.quarantined = not nothing_stored(error)
                 raise
             parts.remove(new)
         self._table.epoch.look_back.again()
@@ -197,11 +205,7 @@ class _Batch:
         wanted = pa.Table.from_arrays(
             [pa.array(each, kind) for each, kind in zip(columns, (f.type for f in WANTED), strict=True)], WANTED.names
         )
-        frame = F.broadcast(self._records.sparkSession.createDataFrame(wanted)).withColumnRenamed(TIME, "__time")
-        # With the time: the topic may be recreated meanwhile, with another record at this offset.
-        same = F.col(TIME).eqNullSafe(F.timestamp_micros("__time"))
-        again = for_workers(self._records).join(frame, list(POSITION)).where(same).drop("__time")
-        found: list[Part] = self._run(again, self._refused().again)[QUARANTINE]
+        found: list[Part] = self._run(self._read_again(wanted), self._refused().again)[QUARANTINE]
         read = {position for part in found for position in zip(part.partitions.tolist(), part.offsets.tolist(), strict=True)}
         # Compaction may have removed a record meanwhile. The conflict was found all the same, so it is kept without its bytes.
         gone = pa.array([position not in read for position in staged.conflicts])
@@ -213,6 +217,13 @@ class _Batch:
             for output in self._refused().again(left.combine_chunks().to_batches()):
                 found += [Part.of(row) for row in output.to_pylist()]
         return found
+
+    def _read_again(self, wanted: pa.Table) -> DataFrame:
+        """The records at these positions (WANTED), with the columns that `wanted` adds."""
+        frame = F.broadcast(self._records.sparkSession.createDataFrame(wanted)).withColumnRenamed(TIME, "__time")
+        # With the time: the topic may be recreated meanwhile, with another record at this offset.
+        same = F.col(TIME).eqNullSafe(F.timestamp_micros("__time"))
+        return for_workers(self._records).join(frame, list(POSITION)).where(same).drop("__time")
 
     def _refused(self) -> Refused:
         writer, plan = self._table.epoch.writer, self._plan
