@@ -84,8 +84,8 @@ DATABASE_MUTANTS = (
         f"{CALLS}a_key_that_was_forgotten_while_the_call_waited_for_its_turn_is_not_sent_again",
         "60",
         "delivery/effects/calls.py",
-        "self._send(row, key_until if key_known else math.inf)",
-        "self._send(row)",
+        "self._send(row, stop, key_until if key_known else math.inf)",
+        "self._send(row, stop)",
     ),
     (
         "the database's clock alone says how old a call is",

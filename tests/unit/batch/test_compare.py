@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.decode.payload import payload_hashes
@@ -64,7 +64,8 @@ def inserted(desk: LocalDesk, files: list[list[Row]]) -> LiveTable:
     return desk.writer.looked_at(desk.places.target)
 
 
-@settings(max_examples=40, phases=[Phase.generate], deadline=None)
+@settings(max_examples=40, phases=[Phase.explicit, Phase.generate], deadline=None)
+@example([Row(1, 1, 0, 1, True), Row(2, 1, 1, 9, True)], [Event(1, "a", 0), Event(2, "a", 0)], MEMORY, 1)
 @given(
     st.lists(ROWS, max_size=6, unique_by=lambda row: row.offset),
     st.lists(

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.batch import probe
@@ -87,7 +87,8 @@ def opened() -> Iterator[list[str]]:
         yield found
 
 
-@settings(max_examples=25, phases=[Phase.generate], deadline=None)
+@settings(max_examples=25, phases=[Phase.explicit, Phase.generate], deadline=None)
+@example(SHAPES[0], FILES, [[1, 2]], [1, 2, 3], [[("remove", 0)], [("add", [3])]])
 @given(st.sampled_from(SHAPES), st.sampled_from(SIZES), st.lists(IDS, max_size=3), IDS, st.lists(CHANGES, min_size=1, max_size=2))
 def test_another_look_gives_what_a_first_one_would_and_opens_no_file_twice(
     shape: Shape, sizes: Sizes, before: list[list[int]], ids: list[int], changes: list[list[tuple[str, Any]]]
