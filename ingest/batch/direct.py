@@ -91,7 +91,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         clock.lap("copies")
 
         # 5 Quarantine first: the target's commit then proves the quarantine's.
-        stored = batch.quarantine(staged, reread=reread) if counts.failed else {}
+        stored = batch.quarantine(staged, reread=reread)
         outcome = {p: Counts(c.read, n := stored.get(p, 0), c.duplicates + c.failed - n) for p, c in counts.counts.items()}
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
@@ -130,7 +130,9 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
 
 
 class _Batch:
-    """What the steps of a batch share."""
+    """What the steps of a batch share. `quarantined`: a commit that names its files may be in the quarantine."""
+
+    quarantined = False
 
     def __init__(self, records: DataFrame, table: Table, number: int, plan: Planned, writer: DirectWriter) -> None:
         self._records, self._table, self._number, self._plan, self._writer = records, table, number, plan, writer
@@ -185,6 +187,9 @@ class _Batch:
     def quarantine(self, staged: Staged, *, reread: bool) -> Counter[int]:
         """Commit the records for quarantine; returns how many of each partition the quarantine did not contain before."""
         parts, log = staged.refused, self._table.epoch.look_back.quarantine
+        if not staged.failed().total():
+            parts.remove()  # all of them are rows already
+            return Counter()
         parts.parts += self._conflicting(staged)
         still = partial(self._table.batch_commit, self._number, self._plan.ranges)
         stored = parts.by_partition()
@@ -219,11 +224,7 @@ class _Batch:
         wanted = pa.Table.from_arrays(
             [pa.array(each, kind) for each, kind in zip(columns, (f.type for f in WANTED), strict=True)], WANTED.names
         )
-        frame = F.broadcast(self._records.sparkSession.createDataFrame(wanted)).withColumnRenamed(TIME, "__time")
-        # With the time: the topic may be recreated meanwhile, with another record at this offset.
-        same = F.col(TIME).eqNullSafe(F.timestamp_micros("__time"))
-        again = for_workers(self._records).join(frame, list(POSITION)).where(same).drop("__time")
-        found: list[Part] = self._run(again, self._refused().again)[QUARANTINE]
+        found: list[Part] = self._run(self._read_again(wanted), self._refused().again)[QUARANTINE]
         read = {position for part in found for position in zip(part.partitions.tolist(), part.offsets.tolist(), strict=True)}
         # Compaction may have removed a record meanwhile. The conflict was found all the same, so it is kept without its bytes.
         gone = pa.array([position not in read for position in staged.conflicts])
@@ -235,6 +236,13 @@ class _Batch:
             for output in self._refused().again(left.combine_chunks().to_batches()):
                 found += [Part.of(row) for row in output.to_pylist()]
         return found
+
+    def _read_again(self, wanted: pa.Table) -> DataFrame:
+        """The records at these positions (WANTED), with the columns that `wanted` adds."""
+        frame = F.broadcast(self._records.sparkSession.createDataFrame(wanted)).withColumnRenamed(TIME, "__time")
+        # With the time: the topic may be recreated meanwhile, with another record at this offset.
+        same = F.col(TIME).eqNullSafe(F.timestamp_micros("__time"))
+        return for_workers(self._records).join(frame, list(POSITION)).where(same).drop("__time")
 
     def _refused(self) -> Refused:
         writer, plan = self._table.epoch.writer, self._plan

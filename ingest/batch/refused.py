@@ -5,7 +5,6 @@ Workers make these rows. They get this module by value.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,9 @@ from ingest.decode.headers import headers_of
 
 CONFLICT = "conflicting_duplicate"
 EVENT_ID = "__event_id"
+# As Spark's to_json escapes them.
+LETTERS = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+ESCAPES = {code: f"\\u{code:04X}" for code in range(0x20)} | {ord(letter): text for letter, text in LETTERS.items()}
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,15 @@ def id_texts(rows: pa.RecordBatch | pa.Table, event_id: Sequence[str]) -> pa.Arr
     """The event id of each row as text, of several columns as a JSON array; NULL if a part of it has no text."""
     columns = [[_text(value) for value in rows[name].to_pylist()] for name in event_id]
     texts = [
-        None if None in parts else parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+        None if None in parts else parts[0] if len(parts) == 1 else f"[{','.join(_quoted(part) for part in parts)}]"
         for parts in zip(*columns, strict=True)
     ]
     return pa.array(texts, pa.string())
+
+
+def _quoted(text: str) -> str:
+    """A text as JSON, as Spark writes it: json.dumps escapes control characters in lower case."""
+    return f'"{text.translate(ESCAPES)}"'
 
 
 def _text(value: Any) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.database_mutants import DATABASE_MUTANTS
+from tests.faults.direct_mutants import DIRECT_MUTANTS
 from tests.faults.driver import REPOSITORY, Driver
 from tests.faults.pipeline import Pipeline
 
@@ -322,8 +323,8 @@ CAUGHT = {
 }
 
 
+CAUGHT |= {name: by(*rest) for name, *rest in (*DIRECT_MUTANTS, *DATABASE_MUTANTS)}
 # Changes to a copy of the engine that let a fault test reach code behind a check, or provoke a failure. The test says why.
-CAUGHT |= {name: by(*rest) for name, *rest in DATABASE_MUTANTS}
 
 FAILING = """def _failing(records: DataFrame) -> DataFrame:
     from pyspark import TaskContext

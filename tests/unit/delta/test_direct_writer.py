@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -149,6 +150,18 @@ def test_a_commit_whose_name_never_gets_onto_the_disk_has_an_unknown_outcome(pla
     with pytest.raises(OutcomeUnknown) as error:
         put(Unlucky(99), writer.table(places.target), statement(1), ADD, [], _nobody_waits)
     assert error.value.errno == errno.EIO and not nothing_stored(error.value)
+
+
+def test_another_commit_with_the_same_content_is_not_taken_for_our_own(
+    places: Places, writer: DirectWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I1: two processes may put the same statement in the same millisecond. Only the one whose file it is has committed."""
+    monkeypatch.setattr("ingest.delta.put.time", SimpleNamespace(time=lambda: 1.0))
+    tables = [LiveTable(LocalFiles(), places.target) for _ in range(2)]
+    for table in tables:
+        table.load()
+    outcomes = [put(LocalFiles(), table, statement(1), ADD, [], _nobody_waits) for table in tables]
+    assert isinstance(outcomes[0], Committed) and outcomes[1] == Outrun(1)
 
 
 def test_a_version_that_cannot_be_read_has_an_unknown_outcome(places: Places, writer: DirectWriter) -> None:

@@ -47,7 +47,10 @@ def test_bounds_by_type(column: pa.Array, least: Any, greatest: Any) -> None:
     assert bounds(column) == (least, greatest)
 
 
-@given(st.lists(st.text(max_size=40), min_size=1))
+LONG = st.text(f"aä{HIGHEST}", min_size=TEXT_MAX - 1, max_size=TEXT_MAX + 2)
+
+
+@given(st.lists(st.one_of(st.text(max_size=40), LONG), min_size=1))
 def test_no_text_is_outside_its_bounds(texts: list[str]) -> None:
     texts = [text.encode(errors="ignore").decode() for text in texts]  # halves of characters have no UTF-8
     least, greatest = bounds(pa.array(texts))

@@ -1,0 +1,181 @@
+"""Mutants of the direct writer: name, test that fails, guarantee, file, and alternating old and new text. Their tests need no Spark."""
+
+from __future__ import annotations
+
+BATCHES, STAGED = "unit/batch/test_batches.py::test_", "unit/batch/test_staged_files.py::test_"
+COMMITS, COMPARED = "unit/delta/test_direct_writer.py::test_", "unit/batch/test_compare.py::test_"
+WINS = f"{BATCHES}of_the_copies_in_a_batch_the_least_position_wins_and_another_payload_is_a_conflict"
+DIES = f"{BATCHES}a_batch_whose_driver_dies_is_repeated_without_loss_or_copies"
+SPARED = f"{BATCHES}records_that_are_rows_stay_rows_when_they_are_read_again_under_a_stricter_rule"
+AGAIN = f"{STAGED}another_look_gives_what_a_first_one_would_and_opens_no_file_twice"
+BETWEEN = f"{COMMITS}a_commit_between_look_and_put_is_noticed_and_decided_upon_again"
+FENCED = f"{COMMITS}a_fence_carries_its_transaction_id_and_an_older_or_equal_one_is_refused"
+ROW_DECIDES = f"{COMPARED}the_first_row_with_a_hash_decides_about_every_copy_of_its_id"
+DIRECT, FILES, WRITER, PUT = "batch/direct.py", "batch/staged_parts.py", "delta/direct_writer.py", "delta/put.py"
+FENCE = "if table.state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:"
+QUARANTINE, AFTER_TARGET = "stored = batch.quarantine(staged, reread=reread)", '    crash_points.at("after_target", number)\n'
+REWRITTEN = "written = [write_partition(self.folder, rows, self.statistics, file.partition_values, self.prefix)]"
+FOUND = "        self._on_disk(found)\n        return found"
+# Takes all files of the batch in the folder, not those that Spark's result names.
+LISTED = """        names = {each.path for each in found} | {part.file.path for part in self.parts if part.file is not None}
+        for path in Path(self.folder).rglob(f"{self.prefix}*.parquet"):
+            if (name := str(path.relative_to(self.folder))) not in names:
+                found.append(StagedFile(name, path.stat().st_size, 0, "{}"))
+"""
+
+DIRECT_MUTANTS = (
+    ("a commit takes whatever version is free", BETWEEN, "I8", PUT, "version = table.version + 1", "version = table.log.newest() + 1"),
+    ("any commit that is there is taken for our own", BETWEEN, "I8", PUT, "if there == data:", "if there is not None:"),
+    (
+        "two commits may have the same bytes",
+        f"{COMMITS}another_commit_with_the_same_content_is_not_taken_for_our_own",
+        "I1",
+        PUT,
+        '"txnId": str(uuid.uuid4())',
+        '"txnId": ""',
+    ),
+    (
+        "our own commit is not recognized after an error",
+        f"{COMMITS}an_error_after_the_commit_was_stored_is_no_second_commit",
+        "I1",
+        PUT,
+        "if there == data:",
+        "if False:",
+    ),
+    (
+        "an unknown outcome is taken for a failure",
+        f"{COMMITS}a_version_that_cannot_be_read_has_an_unknown_outcome",
+        "I1",
+        PUT,
+        "kind = NotStored if surely_not else OutcomeUnknown",
+        "kind = NotStored",
+    ),
+    (
+        "the last commit that was looked at is not compared",
+        f"{COMMITS}a_table_that_is_another_one_is_refused_at_the_next_look",
+        "I6",
+        "delta/live_table.py",
+        'if (self._files.read(self.path_of(version)) or b"") != data:',
+        "if False:",
+    ),
+    ("a transaction id is not compared", FENCED, "I8", WRITER, FENCE, "if False:"),
+    ("a transaction id may be used again with other content", FENCED, "I8", WRITER, FENCE, FENCE.replace(">=", ">")),
+    (
+        "a file without statistics is not opened",
+        f"{STAGED}a_file_without_statistics_is_opened",
+        "I3",
+        "batch/probe.py",
+        "(high is not None and least[name] > high)",
+        "high is None or least[name] > high",
+    ),
+    (
+        "the maximum of a long text is cut and not raised",
+        "unit/delta/test_statistics.py::test_no_text_is_outside_its_bounds",
+        "I3",
+        "delta/statistics.py",
+        "text = text[:TEXT_MAX] + HIGHEST",
+        "text = text[:TEXT_MAX]",
+    ),
+    (
+        "the maximum of a time is taken for exact",
+        f"{COMMITS}a_maximum_of_time_that_another_engine_has_cut_excludes_nothing",
+        "I3",
+        "delta/live_table.py",
+        "found[name] = value + MILLISECOND",
+        "found[name] = value",
+    ),
+    (
+        "a file that loses rows keeps its bounds",
+        f"{STAGED}a_file_that_loses_rows_has_bounds_of_the_rest",
+        "I3",
+        FILES,
+        REWRITTEN,
+        f"{REWRITTEN}\n            written = [StagedFile(each.path, each.size, each.rows, file.stats) for each in written]",
+    ),
+    (
+        "the files of a task that was tried again are committed too",
+        f"{BATCHES}files_of_a_task_that_was_tried_again_are_of_no_commit",
+        "I3",
+        FILES,
+        FOUND,
+        LISTED + FOUND,
+    ),
+    (
+        "the size of a staged file is not checked",
+        f"{STAGED}a_staged_file_of_another_size_is_not_committed",
+        "I5",
+        FILES,
+        "!= each.size:",
+        "< 0:",
+    ),
+    (
+        "the direct writer quarantines after the target",
+        DIES,
+        "I7",
+        DIRECT,
+        QUARANTINE,
+        "stored = staged.failed()",
+        AFTER_TARGET,
+        f"{AFTER_TARGET}    batch.quarantine(staged, reread=reread)\n",
+    ),
+    (
+        "a rule that is NULL holds",
+        "unit/decode/test_events.py::test_a_rule_that_is_neither_true_nor_false_is_broken",
+        "I5",
+        "decode/rule_expression.py",
+        "_Rows(batch.num_rows, columns)), False)",
+        "_Rows(batch.num_rows, columns)), True)",
+    ),
+    ("copies in one batch are all added", WINS, "I3", "batch/staged.py", "        if not again.size:", "        if True:"),
+    ("the last of the copies in a batch wins", WINS, "I3", "batch/dedup.py", '(name, "ascending")', '(name, "descending")'),
+    (
+        "the payloads of the copies in a batch are not compared",
+        WINS,
+        "I3",
+        "batch/dedup.py",
+        "pc.equal(ordered[PAYLOAD], first[PAYLOAD])",
+        "pc.equal(first[PAYLOAD], first[PAYLOAD])",
+    ),
+    (
+        "the payload of the table's row is not compared",
+        ROW_DECIDES,
+        "I3",
+        "batch/staged.py",
+        'pc.equal(found[PAYLOAD_HASH], found["__hash"])',
+        'pc.equal(found["__hash"], found["__hash"])',
+    ),
+    (
+        "a row that is read again conflicts with itself",
+        ROW_DECIDES,
+        "I3",
+        "batch/staged.py",
+        ", itself).to_numpy()",
+        ", pc.and_not(itself, itself)).to_numpy()",
+    ),
+    ("rows in a removed file count as held", AGAIN, "I3", "batch/staged.py", " if path in target.live}", "}"),
+    (
+        "a part is probed in the first look only",
+        AGAIN,
+        "I3",
+        "batch/staged.py",
+        "if number not in self._probed.get(file.path, {})]",
+        "if not self._probed]",
+    ),
+    ("refused records that are rows are quarantined", SPARED, "I4", "batch/staged.py", "self.refused.lose(positions)", "pass"),
+    (
+        "a batch that stops leaves files in the quarantine",
+        f"{BATCHES}a_batch_that_stops_the_run_leaves_no_files",
+        "I7",
+        DIRECT,
+        "if not batch.quarantined:",
+        "if False:",
+    ),
+    (
+        "refused records that are rows leave a file in the quarantine",
+        f"{BATCHES}if_all_refused_records_are_rows_nothing_is_quarantined",
+        "I7",
+        DIRECT,
+        "            parts.remove()  # all of them are rows already\n",
+        "",
+    ),
+)
