@@ -195,7 +195,6 @@ class _Batch:
         stored = parts.by_partition()
         stored.subtract(parts.by_partition(lost=True))
         if reread:
-            self.unnamed.discard(self.quarantine_folder)
             rows = pa.concat_tables([part.columns(parts.folder, parts.schema).filter(pa.array(part.kept)) for part in parts.parts])
             commit = self._writer.merge_quarantine(log, still, rows, reopen=True)
             where = f"epoch = {self._source.epoch} AND batch = {self._number}"

@@ -141,6 +141,25 @@ class TableQuery:
             self._release()
             raise
 
+    def begin(self) -> bool:
+        """Open an epoch without Spark where nothing is to be read: the first start on an empty topic, or what a crash has left.
+
+        False if the table needs Spark. Raises IngestError.
+        """
+        if self._direct is None:
+            return False
+        with table_lock.holding(None, self.places):
+            crash_points.arm(Path(self.places.lake), None)
+            try:
+                epoch = open_epoch(None, self.contract, self.places, self._state, writer=self._direct)
+            except InvalidInput as error:
+                self._let_spark_write(error)
+                return False
+            epoch.ledger.append()
+            self._direct.finish()
+        self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
+        return True
+
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         self._session = session
         self._refuse_lost()

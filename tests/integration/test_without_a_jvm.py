@@ -80,6 +80,22 @@ def tables(one: Lane) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
+def test_a_first_run_on_an_empty_topic_and_what_a_crash_has_left_when_nothing_is_to_be_read(lane: MakeLane, no_java: NoJava) -> None:
+    """The tables are created, the first offsets committed, and the quarantine of an uncommitted batch is rolled back."""
+    one = lane({"n": "INT"})
+    row = no_java.typed(one, "run", "--once")
+    assert (row["batches"], row["inserted"]) == (0, 0)
+    found = [commit.batch_commit for commit in one.log().since(-1)]
+    assert [each.why for each in found if each is not None and each.kind == "seek"] == ["first"]
+    one.send(order("a", n=1))
+    one.run()
+    before = one.log().newest()
+    no_java.typed(one, "run", "--once")
+    assert one.log().newest() == before, "nothing to read needs no epoch"
+    assert one.ids() == ["a"]
+    one.balanced()
+
+
 def test_a_seek(lane: MakeLane, no_java: NoJava) -> None:
     spark, direct = pair(lane)
     words = ("seek", "events", "--to", "earliest")
