@@ -38,6 +38,7 @@ from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import FIRST_BATCH, Counts
 from ingest.delta.data_file import StagedFile
 from ingest.delta.delta_sql import At, DataFusion
+from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation, nothing_stored
@@ -76,6 +77,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
     try:
         # 3 Stage: one Spark job. Its result describes files that no commit names yet.
         staged = batch.stage()
+        staged.refuse_open_books(plan.ranges)
         crash_points.at("staged", number)
         clock.lap("stage")
 
@@ -130,9 +132,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
 
 
 class _Batch:
-    """What the steps of a batch share. `quarantined`: a commit that names its files may be in the quarantine."""
-
-    quarantined = False
+    """What the steps of a batch share."""
 
     def __init__(self, records: DataFrame, table: Table, number: int, plan: Planned, writer: DirectWriter) -> None:
         self._records, self._table, self._number, self._plan, self._writer = records, table, number, plan, writer
@@ -164,8 +164,7 @@ class _Batch:
         assert target.state is not None, "the start created the table"
         events = event_plan(contract, self._source, arrow_rules(contract))
         # Somebody may have unset it: then no column has statistics, and every file is opened.
-        listed = [name.strip() for name in target.state.properties.get("delta.dataSkippingStatsColumns", "").split(",")]
-        with_statistics = tuple(name for name in listed if name in events.schema.names)
+        with_statistics = tuple(name for name in listed(target.state) if name in events.schema.names)
         event_id = event_id_columns(contract)
         # No two records have the same position.
         hashed = () if contract.event_id.kind == "position" else event_id
