@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser orchestrators demo test check faults faults-4.0 chaos model bench lock lock-jars clean
+.PHONY: help setup browser orchestrators demo test check faults faults-spark faults-4.0 chaos model bench lock lock-jars clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A Spark application of the tests keeps about one core busy. Each worker has a broker and a Spark of its own (about 3 GB);
@@ -41,12 +41,15 @@ check: setup  ## lint, types and the unit tests (about three minutes)
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit $(WORKERS)
 
-faults: setup  ## the tests marked slow (refusals, mutants, kills at random), and those of faults-4.0 (some hours)
+faults: setup  ## the tests marked slow (refusals, mutants, kills at random), and those of faults-spark and faults-4.0 (some hours)
 	@$(BIN)/pytest -m slow $(WORKERS)
-	@$(MAKE) faults-4.0
+	@$(MAKE) faults-spark faults-4.0
+
+faults-spark: setup  ## the tests of batch, commit, start and kills with Delta in Spark as the writer (INGEST_WRITER=spark)
+	@INGEST_WRITER=spark $(BIN)/pytest $(WORKERS) $(CORE)
 
 faults-4.0: .venv-4.0/setup.stamp  ## the tests of batch, commit, start and kills on Spark 4.0, the line of Databricks Runtime 17.3
-	@.venv-4.0/bin/python -m pytest $(WORKERS) $(CORE)
+	@INGEST_WRITER=spark .venv-4.0/bin/python -m pytest $(WORKERS) $(CORE)
 
 .venv-4.0/setup.stamp: .venv/setup.stamp scripts/setup_4.0
 	@scripts/setup_4.0

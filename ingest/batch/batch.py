@@ -1,6 +1,6 @@
-"""Processes one micro-batch: offset range, look back, decode, quarantine, target, replayed records, ledger.
+"""Processes one micro-batch with Delta in Spark: offset range, look back, decode, quarantine, target, replayed records, ledger.
 
-Spark's foreachBatch calls `process`, which returns only after the commits of the batch are made.
+direct.py does the same with the direct writer. Spark's foreachBatch calls `process`, which returns only after the batch's commits.
 """
 
 from __future__ import annotations

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ingest.batch.conflicts import CONFLICT
+from ingest.batch.conflicts import CONFLICT, DUPLICATE
+from ingest.batch.dedup import DIFFERS, POSITION, later_copies
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import PAYLOAD, with_payload
-
-POSITION = ["_partition", "_offset"]
 
 
 def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:
@@ -41,11 +39,11 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]
     session = events.sparkSession
     copies = events.where(good).join(F.broadcast(session.createDataFrame(twice)), hashed == F.col("__hash"), "left_semi")
     columns = [F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids)]
-    later = later_copies(with_payload(copies, contract).select(*columns, *POSITION, PAYLOAD).toArrow())
+    later = later_copies(with_payload(copies, contract).select(*columns, *POSITION, PAYLOAD).toArrow()).select([*POSITION, DIFFERS])
     if later.num_rows == 0:
         return ranked, batch_counts
-    duplicates = session.createDataFrame(later)
-    found = ranked.join(F.broadcast(duplicates), POSITION, "left")
+    duplicates = session.createDataFrame(later).withColumn("__copy", F.lit(DUPLICATE))
+    found = ranked.join(F.broadcast(duplicates), list(POSITION), "left")
     differs = F.col("__differs").isNotNull()
     marked = found.withColumns(
         {
@@ -60,27 +58,6 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]
 def _twice(hashes: pa.Table) -> pa.Table:
     ordered = np.sort(hashes.column(0).to_numpy())
     return pa.table({"__hash": np.unique(ordered[1:][ordered[1:] == ordered[:-1]])})
-
-
-def later_copies(copies: pa.Table) -> pa.Table:
-    """The copies of each event id after its first one. The input has the id (any columns), the position and the payload's hash.
-
-    Returns the position, `__copy` (2 for the second copy, and so on), and `__differs`: a text with the position of the first copy if its
-    payload differs, else NULL.
-    """
-    ids = [name for name in copies.column_names if name not in (*POSITION, "__payload")]
-    ordered = copies.sort_by([(name, "ascending") for name in (*ids, *POSITION)]).combine_chunks()
-    rows = np.arange(len(ordered))
-    is_first = np.ones(len(ordered), bool)
-    is_first[1:] = ~np.logical_and.reduce([pc.equal(ordered[name][1:], ordered[name][:-1]).to_numpy() for name in ids])
-    first = np.maximum.accumulate(np.where(is_first, rows, 0))
-    found = ordered.append_column("__copy", pa.array((rows - first + 1).astype(np.int32)))
-    winners = ordered.take(first)
-    where = pc.binary_join_element_wise(
-        "differs from partition ", winners["_partition"].cast(pa.string()), " offset ", winners["_offset"].cast(pa.string()), ""
-    )
-    found = found.append_column("__differs", pc.if_else(pc.equal(ordered["__payload"], winners["__payload"]), None, where))
-    return found.select([*POSITION, "__copy", "__differs"]).filter(pa.array(~is_first))
 
 
 @dataclass(frozen=True)
@@ -119,9 +96,9 @@ class BatchCounts:
     def without(self, later: pa.Table) -> BatchCounts:
         """The counts without these rows (from `later_copies`) among the winners."""
         counts, conflicts = dict(self.counts), self.conflicts
-        for found in later.group_by("_partition").aggregate([("__copy", "count"), ("__differs", "count")]).to_pylist():
+        for found in later.group_by("_partition").aggregate([("_offset", "count"), (DIFFERS, "count")]).to_pylist():
             before, differ = counts[found["_partition"]], found["__differs_count"]
-            later_copies_here = found["__copy_count"] - differ
+            later_copies_here = found["_offset_count"] - differ
             counts[found["_partition"]] = PartitionCounts(before.read, before.failed + differ, before.duplicates + later_copies_here)
             conflicts += differ
         return BatchCounts(counts, self.bounds, conflicts)

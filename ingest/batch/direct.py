@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,7 @@ from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import FIRST_BATCH, Counts
 from ingest.delta.data_file import StagedFile
 from ingest.delta.delta_sql import At, DataFusion
+from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation, nothing_stored
@@ -75,6 +77,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
     try:
         # 3 Stage: one Spark job. Its result describes files that no commit names yet.
         staged = batch.stage()
+        staged.refuse_open_books(plan.ranges)
         crash_points.at("staged", number)
         clock.lap("stage")
 
@@ -97,17 +100,16 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
 
         # 6 Target: event ids are compared with the snapshot that the commit names, and again if another commit comes first.
         def decide(target: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
+            batch.unnamed.add(batch.target_folder)  # a commit before this look was outrun
             new[:] = staged.new_files(target)
+            crash_points.at("during_target", number)
+            batch.unnamed.discard(batch.target_folder)
             return _merge(table.contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
 
-        crash_points.at("during_target", number, table.epoch.checkpoint)
-        commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
-    except BaseException as error:
-        # A commit that names the files may have been stored: VACUUM removes them if it was not.
-        if not new or nothing_stored(error):
-            remove_all(batch.target_folder, batch.prefix)
-        if not batch.quarantined:
-            remove_all(batch.quarantine_folder, batch.prefix)
+        with batch.committing(batch.target_folder):
+            commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
+    except BaseException:
+        batch.remove_unnamed()
         raise
     staged.rows.remove(new)
     table.epoch.look_back.again()
@@ -130,9 +132,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
 
 
 class _Batch:
-    """What the steps of a batch share. `quarantined`: a commit that names its files may be in the quarantine."""
-
-    quarantined = False
+    """What the steps of a batch share."""
 
     def __init__(self, records: DataFrame, table: Table, number: int, plan: Planned, writer: DirectWriter) -> None:
         self._records, self._table, self._number, self._plan, self._writer = records, table, number, plan, writer
@@ -140,6 +140,23 @@ class _Batch:
         self._source = BatchSource(epoch.topic.id, epoch.epoch, number, plan.planned_at)
         self.prefix = f"part-{epoch.epoch:05}-{number:06}-{epoch.id[:8]}-"
         self.target_folder, self.quarantine_folder = (str(local_path(path)) for path in (table.places.target, table.places.quarantine))
+        # The folders in which surely no commit names a file of this batch.
+        self.unnamed = {self.target_folder, self.quarantine_folder}
+
+    @contextmanager
+    def committing(self, folder: str) -> Iterator[None]:
+        """If nothing was stored for sure, no commit names the files in `folder`."""
+        try:
+            yield
+        except BaseException as error:
+            if nothing_stored(error):
+                self.unnamed.add(folder)
+            raise
+
+    def remove_unnamed(self) -> None:
+        """Delete the files of a failed batch, except those that a commit may name: VACUUM removes them if none does."""
+        for folder in self.unnamed:
+            remove_all(folder, self.prefix)
 
     def stage(self) -> Staged:
         """Decode the records and write those that are events into files."""
@@ -147,8 +164,7 @@ class _Batch:
         assert target.state is not None, "the start created the table"
         events = event_plan(contract, self._source, arrow_rules(contract))
         # Somebody may have unset it: then no column has statistics, and every file is opened.
-        listed = [name.strip() for name in target.state.properties.get("delta.dataSkippingStatsColumns", "").split(",")]
-        with_statistics = tuple(name for name in listed if name in events.schema.names)
+        with_statistics = tuple(name for name in listed(target.state) if name in events.schema.names)
         event_id = event_id_columns(contract)
         # No two records have the same position.
         hashed = () if contract.event_id.kind == "position" else event_id
@@ -179,20 +195,21 @@ class _Batch:
         stored.subtract(parts.by_partition(lost=True))
         if reread:
             rows = pa.concat_tables([part.columns(parts.folder, parts.schema).filter(pa.array(part.kept)) for part in parts.parts])
-            parts.remove()
             commit = self._writer.merge_quarantine(log, still, rows, reopen=True)
             where = f"epoch = {self._source.epoch} AND batch = {self._number}"
             there = stored_rows.groups(DataFusion(), At(log.table, commit.version), stored_rows.QUARANTINE, where)
             stored = Counter({partition: group.rows for (_, _, partition), group in there.items()})
+            parts.remove()
         else:
             new = parts.files()
             operation = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numFiles": len(new), "numOutputRows": stored.total()})
-            self.quarantined = True
-            try:
-                self._writer.commit(log, still, lambda _: (operation, [each.addition() for each in new]))
-            except BaseException as error:
-                self.quarantined = not nothing_stored(error)
-                raise
+
+            def decide(_: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
+                self.unnamed.discard(self.quarantine_folder)
+                return operation, [each.addition() for each in new]
+
+            with self.committing(self.quarantine_folder):
+                self._writer.commit(log, still, decide)
             parts.remove(new)
         self._table.epoch.look_back.again()
         return stored

@@ -20,6 +20,8 @@ from ingest.delta.data_file import StagedFile
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import DataFile, LiveTable
 from ingest.delta.partition import read
+from ingest.kafka.offsets import OffsetRange
+from ingest.runtime.errors import Bug
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,23 @@ class Staged:
     refused: Parts
     conflicts: Conflicts = field(default_factory=dict)
     _probed: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+
+    def refuse_open_books(self, ranges: Sequence[OffsetRange]) -> None:
+        """Raises Bug POSITIONS_WRONG if a record was staged twice, or is not in the batch's offset ranges (I4)."""
+        parts = (*self.rows.parts, *self.refused.parts)
+        if not parts:
+            return
+        partitions, offsets = (np.concatenate(arrays) for arrays in ([part.partitions for part in parts], [part.offsets for part in parts]))
+        inside = {each.partition: each for each in ranges}
+        for partition in np.unique(partitions).tolist():
+            mine, due = offsets[partitions == partition], inside.get(partition, OffsetRange(partition, 0, 0))
+            again, outside = len(mine) - len(np.unique(mine)), int(((mine < due.start) | (mine >= due.end)).sum())
+            if again or outside:
+                raise Bug(
+                    "POSITIONS_WRONG",
+                    f"{again} records of partition {partition} were staged twice, and {outside} are not in the batch's range {due}.",
+                    expected="each record of the range at most once. Nothing of the batch was committed.",
+                )
 
     def mark_copies(self) -> None:
         """Later copies of an event id are lost; the least position wins (I3). Those with another payload are conflicts."""

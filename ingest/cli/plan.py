@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,14 +38,14 @@ def plan(
     ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Show how a contract differs from its table. Each difference needs nothing, `ingest apply`, or a new table
-    (exit 3).
+    """Show how a contract differs from its table, and whether Delta in Spark has to write it. Each difference needs nothing,
+    `ingest apply`, or a new table (exit 3).
 
     Example, for a pull request: ingest plan --against ../main
     """
     found = _between(against, project, tables) if against else list(_differences(project, tables, lake, checkpoints, master))
-    impossible = any(change.effect == "new table" for _, changes in found for change in changes)
-    print_verdict("plan", found, {}, ok=not impossible, as_json=as_json, as_row=_row, show=lambda each: print_changes(*each))
+    impossible = any(change.effect == "new table" for each in found for change in each.changes)
+    print_verdict("plan", found, {}, ok=not impossible, as_json=as_json, as_row=_row, show=_print_planned)
     if impossible:
         sys.exit(3)
 
@@ -73,10 +75,12 @@ def apply(
         table_lock.wait_for(places)
     applied: list[tuple[Contract, list[Change]]] = []
     errors: dict[str, IngestError] = {}
-    with spark.session(master, spark_log(lake, "apply"), short=True) as session:
+    with ExitStack() as stack:
+        # Once for all tables, and only if one of them needs it.
+        start = cache(lambda: stack.enter_context(spark.session(master, spark_log(lake, "apply"), short=True)))
         for contract, places in contracts:
             try:
-                applied.append((contract, alter(session, contract, places)))
+                applied.append((contract, alter(start, contract, places)))
             except IngestError as error:
                 errors[contract.name] = error
 
@@ -94,21 +98,33 @@ def _print_applied(done: tuple[Contract, list[Change]]) -> None:
         out_line(f"{name}: {what}")
 
 
-def _row(found: tuple[str, Sequence[Change]]) -> dict[str, Any]:
-    name, changes = found
-    return {"table": name, "changes": [dataclasses.asdict(change) for change in changes]}
+@dataclass(frozen=True)
+class _Planned:
+    """The differences of a table. `by_spark` says why Delta in Spark has to write it, None if the workers can."""
+
+    name: str
+    changes: Sequence[Change]
+    by_spark: str | None = None
 
 
-def print_changes(name: str, changes: Sequence[Change]) -> None:
+def _row(found: _Planned) -> dict[str, Any]:
+    changes = [dataclasses.asdict(change) for change in found.changes]
+    return {"table": found.name, "changes": changes, "writer": "spark" if found.by_spark else "direct", "writer_because": found.by_spark}
+
+
+def _print_planned(found: _Planned) -> None:
     """Print one line per difference."""
-    if not changes:
-        out_line(f"{name}: the table matches its contract")
-    for change in changes:
+    if not found.changes:
+        out_line(f"{found.name}: the table matches its contract")
+    for change in found.changes:
         needs = {"next batch": "from the next batch on", "apply": "ingest apply", "new table": "A NEW TABLE"}[change.effect]
-        out_line(f"{name}: {change.what}  →  {needs}{'' if change.required or change.effect != 'apply' else ' (when convenient)'}")
+        optional = "" if change.required or change.effect != "apply" else " (when convenient)"
+        out_line(f"{found.name}: {change.what}  →  {needs}{optional}")
+    if found.by_spark:
+        out_line(f"{found.name}: Delta in Spark writes: {found.by_spark}")
 
 
-def _between(against: Path, project: Path, tables: list[str] | None) -> list[tuple[str, list[Change]]]:
+def _between(against: Path, project: Path, tables: list[str] | None) -> list[_Planned]:
     from ingest.contract.definition import load_contracts
     from ingest.delta.contract_change import between
     from ingest.runtime.errors import InvalidInput
@@ -120,12 +136,13 @@ def _between(against: Path, project: Path, tables: list[str] | None) -> list[tup
             raise
         base = ()  # the pull request that adds the first contract
     old = [each for each in base if not tables or {each.table, each.name} & {*tables}]
-    return list(between(old, load_contracts(project, tables or [])))
+    return [_Planned(name, changes) for name, changes in between(old, load_contracts(project, tables or []))]
 
 
-def _differences(project: Path, tables: list[str] | None, lake: str, checkpoints: str, master: str) -> Iterator[tuple[str, list[Change]]]:
+def _differences(project: Path, tables: list[str] | None, lake: str, checkpoints: str, master: str) -> Iterator[_Planned]:
     from ingest.contract.definition import load_contracts
     from ingest.run.alter import differences
+    from ingest.run.writer_choice import refuse_raising, spark_because
     from ingest.runtime import spark
     from ingest.runtime.files import is_local
     from ingest.runtime.places import Places, spark_log
@@ -134,4 +151,6 @@ def _differences(project: Path, tables: list[str] | None, lake: str, checkpoints
     needed = not (is_local(lake) and is_local(checkpoints))
     with spark.session(master, spark_log(lake, "plan"), short=True) if needed else nullcontext() as session:
         for contract in contracts:
-            yield contract.name, differences(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))
+            refuse_raising(contract)
+            places = Places(lake, checkpoints, contract.pipeline, contract.table)
+            yield _Planned(contract.name, differences(session, contract, places), spark_because(contract, places))

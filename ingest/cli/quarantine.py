@@ -19,6 +19,7 @@ from ingest.runtime.output import err_line, out_line
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import Engine
+    from ingest.delta.table_writer import TableWriter
     from ingest.repair.quarantine_replay import Replayed
     from ingest.repair.selection import Selection
     from ingest.runtime.places import Places
@@ -269,10 +270,9 @@ def reopen(
 
 def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool, as_json: bool) -> None:
     from ingest.delta.delta_sql import asked
-    from ingest.delta.writer import set_state
     from ingest.repair.quarantined import grouped
     from ingest.run import table_lock
-    from ingest.run.writing_session import writing_session
+    from ingest.run.writing_session import with_writer
     from ingest.runtime.errors import InvalidInput
 
     selection, places = scope.selection, scope.places
@@ -284,11 +284,14 @@ def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool
             remedy=f"see `ingest quarantine list {places.name}`, then name the records.",
         )
     table_lock.wait_for(places)
-    with writing_session(places, master, "quarantine") as session:
-        groups = asked(places.lake, session, lambda engine: grouped(engine, places, selection))
-        number = sum(group["records"] for group in groups)
-        if number:
-            set_state(session, places, selection.for_spark, state, by)
+
+    def changed(writer: TableWriter) -> int:
+        groups = asked(places.lake, writer.session, lambda engine: grouped(engine, places, selection))
+        if number := sum(int(group["records"]) for group in groups):
+            writer.set_state(places, selection.condition, state, by)
+        return number
+
+    number = with_writer(scope.contract, places, master, "quarantine", changed)
     if as_json:
         verb = "quarantine-drop" if state == "dropped" else "quarantine-reopen"
         print_json(verb, ok=True, tables=[{"table": places.name, "records": number}])

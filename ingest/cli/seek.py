@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ingest.contract.definition import Contract
+    from ingest.delta.table_writer import TableWriter
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import Topic
     from ingest.kafka.topic_state import TopicState
+    from ingest.recovery.epoch import Epoch
     from ingest.recovery.seek_offsets import Aim, Seeking, SeekPlan
     from ingest.runtime.places import Places
 
@@ -78,7 +80,8 @@ def seek(
 def _do(
     contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, seeking: Seeking, *, dry_run: bool
 ) -> tuple[SeekPlan, int | None, tuple[str, ...]]:
-    """Plan the seek and, unless it is a dry run, open its epoch. A dry run on a local disk needs no Spark.
+    """Plan the seek and, unless it is a dry run, open its epoch. A dry run on a local disk needs no Spark, nor does a table that this
+    process can write.
 
     Returns the plan, the epoch's number (None for a dry run) and a description of each repair.
     """
@@ -98,11 +101,14 @@ def _do(
             contract_change.refuse_state(contract, places.target, logs.target.state())
             return planned, None, ()
     from ingest.recovery.epoch import open_epoch
-    from ingest.run.writing_session import writing_session
+    from ingest.run.writing_session import with_writer
 
-    with writing_session(places, master, "seek") as writer:
-        epoch = open_epoch(writer, contract, places, ask, seeking)
+    def opened(writer: TableWriter) -> Epoch:
+        epoch = open_epoch(writer.session, contract, places, ask, seeking, writer=writer)
         epoch.ledger.append()
+        return epoch
+
+    epoch = with_writer(contract, places, master, "seek", opened)
     assert epoch.sought is not None
     return epoch.sought, epoch.writer.epoch, epoch.healed
 

@@ -42,7 +42,7 @@ def target_columns(contract: Contract) -> list[Field]:
     if contract.unknown_fields == "keep":
         found.append(Field("_unknown", Map(_STRING), True, "Fields that the contract does not name."))
     if contract.conflicts == "table":
-        comment = "XXH64 of the event's columns. If it differs between copies, so do their values; the reverse does not always hold."
+        comment = "A hash of the event's columns. If it differs between copies, so do their values; the reverse does not always hold."
         found.append(Field(PAYLOAD_HASH, _BIGINT, True, comment))
     return found
 

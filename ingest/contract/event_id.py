@@ -1,7 +1,7 @@
-"""Event ids: the identity on which a table's MERGE deduplicates.
+"""Event ids: the identity by which a table deduplicates.
 
-`mint` is for producers that create an event. Its ids rise with time, so the ids of a micro-batch form a narrow range and the MERGE
-reads few files. `derive` is for events that have business keys but no id. The same keys always give the same id, so a retry is
+`mint` is for producers that create an event. Its ids rise with time, so the ids of a micro-batch form a narrow range, which few
+files of the table overlap. `derive` is for events that have business keys but no id. The same keys always give the same id, so a retry is
 recognised. Neither normalises text: ids that differ in case, spaces or Unicode form are different ids.
 
 `stamp` puts an id where the table's contract reads it. An existing id stays, so an event keeps its id through every retry, by any

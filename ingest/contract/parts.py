@@ -140,7 +140,7 @@ EVENT_ID_EXPECTED = "a list of columns ([order_id]), or key, header:<name>, or p
 
 
 class EventId(Part):
-    """The identity on which the MERGE deduplicates: columns of the event, the record's key, one of its headers, or its position."""
+    """The identity by which batches deduplicate: columns of the event, the record's key, one of its headers, or its position."""
 
     kind: Literal["columns", "key", "header", "position"]
     columns: tuple[Text, ...] = ()

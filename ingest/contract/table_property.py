@@ -70,8 +70,8 @@ _REASONS = {
     "delta.isolationlevel": "the engine sets it to Serializable, which I3 and I8 require",
     "delta.appendonly": "the engine owns it",
     "delta.enabledeletionvectors": "not every reader of these tables supports that feature",
-    "delta.dataskippingnumindexedcols": "the MERGE and the counts need statistics of the event id and the provenance columns",
-    "delta.dataskippingstatscolumns": "the MERGE and the counts need statistics of the event id and the provenance columns",
+    "delta.dataskippingnumindexedcols": "deduplication and the counts need statistics of the event id and the provenance columns",
+    "delta.dataskippingstatscolumns": "deduplication and the counts need statistics of the event id and the provenance columns",
 }
 _REASONS_BY_PREFIX = {
     "delta.columnmapping": "a renamed column would no longer match the contract",

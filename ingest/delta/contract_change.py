@@ -89,8 +89,8 @@ def refuse_state(contract: Contract, table: str, state: TableState | None) -> No
         refuse(contract, table, changes(contract, state))
 
 
-def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
-    """Raises Refused CONTRACT_CHANGED if no batch can be written until the user acts."""
+def refuse_impossible(contract: Contract, table: str, found: Sequence[Change]) -> None:
+    """Raises Refused CONTRACT_CHANGED if the table cannot follow its contract."""
     lost = [each.what for each in found if each.effect == "new table"]
     if lost:
         raise Refused(
@@ -101,6 +101,11 @@ def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
             "next start reports how to continue. Or give the table another name in the contract, which creates a new table from the same "
             "topic.",
         )
+
+
+def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
+    """Raises Refused CONTRACT_CHANGED if no batch can be written until the user acts."""
+    refuse_impossible(contract, table, found)
     due = [each.what for each in found if each.effect == "apply" and each.required]
     if due:
         raise Refused(

@@ -151,6 +151,11 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"
 
 
+def unescaped(condition: str) -> str:
+    """A condition without the escapes of braces, for Spark's own expressions."""
+    return condition.replace("{{", "{").replace("}}", "}")
+
+
 def spark_text(text: str) -> str:
     """A string literal for a statement that only Spark runs."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

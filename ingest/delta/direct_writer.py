@@ -1,13 +1,14 @@
 """The direct writer: statements on Delta tables that this process writes itself, without Spark and its JVM (I8).
 
 Each statement looks at the table, decides on that snapshot, and commits at the version after it, or looks again (`put`). Tables are small
-here except the target, of which only files that lose rows are written again.
+here except the target, to which batches only add files.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.definition import Contract
-from ingest.delta import quarantine_rows, writer
+from ingest.delta import contract_change, metadata_change, quarantine_rows, writer
 from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.creation import create_operation, creation
@@ -153,6 +154,27 @@ class DirectWriter:
         """Set the quarantined records at `positions` (topic_id, partition, offset and at, the time) to `replayed`."""
         decide = partial(quarantine_rows.marked_replayed, positions=positions, by=by)
         self._unfenced(places.quarantine, batch_commit.to_json(), decide)
+
+    def alter(self, contract: Contract, places: Places) -> None:
+        """Make the target match its contract, in one commit. Raises InvalidInput DIRECT_UNFIT for changes that Spark has to make."""
+        path = places.target
+
+        def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
+            assert table.state is not None, "the look refuses a table without commits"
+            contract_change.refuse_impossible(contract, path, contract_change.changes(contract, table.state))
+            return metadata_change.altered(contract, table.state, path)
+
+        self._tables[path] = LiveTable(self.files, path)  # without the contract, which does not match yet
+        self._tables[path].load()
+        try:
+            self._unfenced(path, json.dumps(writer.altered_metadata(contract)), decide)
+        finally:
+            del self._tables[path]
+
+    def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
+        """Set the `state` of the quarantined records that meet a condition."""
+        decide = partial(quarantine_rows.with_state, condition=condition, state=state, at=datetime.now(UTC), by=by)
+        self.unfenced(places.quarantine, json.dumps(writer.state_metadata(places)), decide)
 
     def commit(self, log: DeltaLog, still: writer.Still, decide: Decide) -> Commit:
         """As `try_commit`, but raises RunStopped FENCED instead of returning None."""

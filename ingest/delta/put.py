@@ -19,6 +19,7 @@ from ingest import __version__
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.live_table import LiveTable
+from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import LocalFiles
 
@@ -88,6 +89,8 @@ def put(
     data = _content(version, about, operation, actions)
     if not _stored(files, table, version, data, pause):
         return Outrun(version)
+    if isinstance(about, BatchCommit) and about.kind == "batch" and not table.path.endswith("quarantine"):
+        crash_points.at("put_sent", about.id.number)
     try:
         table.refuse_another()  # dropped and made again since the look: our commit is behind another table's
     except RunStopped:
@@ -103,7 +106,7 @@ def _content(version: int, about: BatchCommit | str, operation: Operation, actio
     info["operationParameters"] = dict(operation.parameters)
     if version:
         info["readVersion"] = version - 1
-    # No `isBlindAppend`: with it, Delta in Spark takes our appends for reads of the table, and a MERGE of another writer fails.
+    # No `isBlindAppend`: with it, a MERGE of another engine under WriteSerializable would not look for conflicts with our rows.
     info |= {"isolationLevel": "Serializable", "operationMetrics": {name: str(number) for name, number in operation.metrics.items()}}
     info |= {"engineInfo": f"Oncelake/{__version__}", "txnId": str(uuid.uuid4())}
     lines: list[Mapping[str, Any]] = [{"commitInfo": info | {"userMetadata": about if isinstance(about, str) else about.to_json()}}]

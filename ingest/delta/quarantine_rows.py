@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,21 @@ def marked_replayed(table: LiveTable, positions: pa.Table, by: str) -> tuple[Ope
         values = values.append_column(name, pa.array([states[name]] * positions.num_rows, pa.string()) if same else states[name])
     operation = Operation("MERGE", {}, {"numSourceRows": positions.num_rows, "numTargetRowsUpdated": still.num_rows})
     return operation, _with_states(table, still, values)
+
+
+def with_state(table: LiveTable, condition: str, state: str, at: datetime, by: str) -> tuple[Operation, Actions] | None:
+    """The change of the state of the records that meet a condition; None if there are none."""
+    found = matching(table, KEY, condition)
+    if not found.num_rows:
+        return None
+    values = found
+    for name, value, kind in (
+        ("state", state, pa.string()),
+        ("state_changed_at", at, pa.timestamp("us", "UTC")),
+        ("state_by", by, pa.string()),
+    ):
+        values = values.append_column(name, pa.array([value] * found.num_rows, kind))
+    return Operation("UPDATE", {"predicate": "[]"}, {"numUpdatedRows": found.num_rows}), _with_states(table, found, values)
 
 
 def _there(table: LiveTable, rows: pa.Table) -> pa.Table:

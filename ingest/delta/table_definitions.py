@@ -111,7 +111,7 @@ class TableDefinition:
 def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, TableDefinition, TableDefinition]:
     """Target, quarantine and ledger of a contract."""
     layout = contract.layout
-    # Statistics cost a fifth of a write. MERGE, verify and readers prune by these columns.
+    # Statistics cost a fifth of a write. Batches, verify and readers prune by these columns.
     pruned = [
         *event_id_columns(contract),
         contract.event_time,

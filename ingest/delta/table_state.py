@@ -16,7 +16,7 @@ class TableState:
 
     `transactions` maps txnAppId to txnVersion. `stamp` identifies the newest commit (see `DeltaLog.stamp`); it is empty if the commit's
     file is gone. `cluster_by` are the clustering columns, `features` the table features of readers and writers, `reader_version` and
-    `writer_version` the protocol that a reader and a writer must know at least.
+    `writer_version` the protocol that a reader and a writer must know at least. `created_ms` is the time in milliseconds since 1970.
     """
 
     version: int
@@ -31,6 +31,8 @@ class TableState:
     features: frozenset[str] = frozenset()
     reader_version: int = 1
     writer_version: int = 2
+    name: str = ""
+    created_ms: int | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -63,4 +65,6 @@ class TableState:
             properties=dict(metadata.get("configuration") or {}),
             partition_by=tuple(metadata.get("partitionColumns") or ()),
             comment=str(metadata.get("description") or ""),
+            name=str(metadata.get("name") or ""),
+            created_ms=metadata.get("createdTime"),
         )

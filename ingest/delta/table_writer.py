@@ -10,6 +10,7 @@ from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import unescaped
 from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class TableWriter(Protocol):
         """
         ...
 
+    def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
+        """Set the `state` of the quarantined records that meet a condition (with the escapes of `delta_sql`). It removes none, so every
+        balance still holds."""
+        ...
+
 
 class SparkWriter:
     """Lets Delta in Spark write."""
@@ -94,3 +100,6 @@ class SparkWriter:
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
         writer.mark_replayed(self.session.createDataFrame(positions), places.quarantine, batch_commit, by)
+
+    def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
+        writer.set_state(self.session, places, unescaped(condition), state, by)

@@ -1,4 +1,4 @@
-"""The writer through Spark: it creates, alters, fences and maintains Delta tables, and commits batches.
+"""The writer through Spark: it maintains and alters all Delta tables, and commits to those that direct_writer.py does not write.
 
 Callers use one transaction id per statement and table. This module guarantees three rules (I8). A commit carries its transaction id and its
 BatchCommit, or it does not happen. Later statements on the same session never inherit them. A statement that Delta skipped, because a later
@@ -98,19 +98,18 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
 
     Their commits carry our metadata with the kind `altered`, which is no BatchCommit.
     """
-    batch_commit = {
-        "oncelake": 1,
-        "kind": "altered",
-        "pipeline": contract.pipeline,
-        "table": contract.table,
-        "contract_hash": contract.hash,
-    }
-    session.conf.set(METADATA, json.dumps(batch_commit))
+    session.conf.set(METADATA, json.dumps(altered_metadata(contract)))
     try:
         for statement in statements:
             session.sql(statement.replace("{table}", by_path(table), 1))
     finally:
         session.conf.unset(METADATA)
+
+
+def altered_metadata(contract: Contract) -> dict[str, object]:
+    """The metadata of a commit that changes a table's metadata."""
+    about = {"pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    return {"oncelake": 1, "kind": "altered", **about}
 
 
 def fence(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
@@ -200,9 +199,15 @@ def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit, b
 
 def set_state(session: SparkSession, places: Places, condition: str, state: str, by: str) -> None:
     """Set the `state` of the quarantined records that meet a condition. It removes none, so every balance still holds."""
-    about = {"oncelake": 1, "kind": "state", "pipeline": places.pipeline, "table": places.table}
     changed = {"state": F.lit(state), "state_changed_at": F.current_timestamp(), "state_by": F.lit(by)}
-    _unfenced(session, json.dumps(about), lambda: DeltaTable.forPath(session, places.quarantine).update(condition, {**changed}))
+    _unfenced(
+        session, json.dumps(state_metadata(places)), lambda: DeltaTable.forPath(session, places.quarantine).update(condition, {**changed})
+    )
+
+
+def state_metadata(places: Places) -> dict[str, object]:
+    """The metadata of a commit that changes states of quarantined records. It is no BatchCommit."""
+    return {"oncelake": 1, "kind": "state", "pipeline": places.pipeline, "table": places.table}
 
 
 def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:

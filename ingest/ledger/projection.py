@@ -75,7 +75,7 @@ class Ledger:
             self.append(session)
 
     def append(self, session: SparkSession | None = None) -> None:
-        """Append the pending commits. Rows that another process has appended meanwhile are the same: the MERGE compares keys.
+        """Append the pending commits. Rows that another process has appended meanwhile are the same: the writer compares keys.
 
         Inside a batch, pass the batch's own session. The other tables share the run's session, so their commits could carry this metadata.
         """

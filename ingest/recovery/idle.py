@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
@@ -17,12 +18,19 @@ from ingest.recovery.state_reader import read_start_state
 from ingest.runtime.places import Places
 
 
-def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -> int:
-    """The number of offsets that a start would read at most. 0 if there is nothing else to do either, so that no epoch is needed.
+@dataclass(frozen=True)
+class Waiting:
+    """The number of offsets that a start would read at most, and whether it has to open an epoch also if there are none.
 
-    At least 1 for a first start, and if a batch is uncommitted, unfinished or missing in the ledger. Raises the refusal of a start, and
-    Unreadable if deltalake cannot read a table.
+    That is so for a first start, and if a batch is uncommitted, unfinished or missing in the ledger.
     """
+
+    offsets: int
+    epoch: bool
+
+
+def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -> Waiting:
+    """What a start would do. Raises the refusal of a start, and Unreadable if deltalake cannot read a table."""
     logs = Logs.of(places)
     state = read_start_state(None, places, logs, ask)
     decision = decide(state, contract.source.starting_offsets)
@@ -34,7 +42,7 @@ def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -
     starts = decision.offsets if isinstance(decision, Start) else {}
     number = sum(end - starts.get(partition, broker.bounds[partition][0]) for partition, end in broker.ends().items())
     begun = isinstance(decision, Start) and not decision.first and state.quarantine.snapshot is not None
-    return number or int(not begun or _uncommitted(places, logs.target, state))
+    return Waiting(number, not begun or _uncommitted(places, logs.target, state))
 
 
 def _uncommitted(places: Places, log: DeltaLog, state: StartState) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DAY_S = 86_400.0
 # Below it, a reader or a writer that takes longer than the retention can lose files under its hands (Delta's own limit).
 RETENTION_MIN_S = 7 * DAY_S
-# Delta writes a checkpoint every ten commits. More commits than this after the last one: it could not, or the table's property forbids it.
+# Delta in Spark writes a checkpoint every ten commits, a run with the direct writer every hundred. Spark's also removes expired commits.
 COMMITS_MAX = 20
 
 

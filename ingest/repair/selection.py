@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingest.delta.delta_sql import quoted
+from ingest.delta.delta_sql import quoted, unescaped
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.moment import parse_moment
 
@@ -47,7 +47,7 @@ class Selection:
     @property
     def for_spark(self) -> str:
         """The condition without the escapes of `delta_sql`, for Spark's own expressions."""
-        return self.condition.replace("{{", "{").replace("}}", "}")
+        return unescaped(self.condition)
 
 
 def parse_selection(

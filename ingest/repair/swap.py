@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ingest.batch.batch_counts import POSITION
+from ingest.batch.dedup import POSITION
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.delta import writer as commits
@@ -146,7 +146,7 @@ def _refuse_lacking(session: SparkSession, contract: Contract, places: Places, *
     named = [F.col(f"`{name}`") for name in ids]
     positions = records.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
     wanted = rows.select("_partition", "_offset", *(column for name, column in zip(ids, named, strict=True) if name not in POSITION))
-    lacking = wanted.join(there.select(*named), list(ids), "left_anti").join(positions, POSITION, "left_anti")
+    lacking = wanted.join(there.select(*named), list(ids), "left_anti").join(positions, list(POSITION), "left_anti")
     lost = lacking.count()
     if lost and not accept_loss:
         some = ", ".join(f"{row['_partition']}:{row['_offset']}" for row in lacking.select(*POSITION).orderBy(*POSITION).limit(5).collect())

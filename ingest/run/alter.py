@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ingest.contract.definition import Contract
@@ -13,6 +14,8 @@ from ingest.ledger.ledger_reader import LedgerState
 from ingest.recovery import refusals
 from ingest.recovery.state_reader import read_target
 from ingest.run import table_lock
+from ingest.run.writer_setting import Writer, writer_setting
+from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
 
@@ -49,19 +52,41 @@ def refuse_foreign(files: Files, places: Places) -> None:
         raise refusals.table_foreign(places.name, places.target, start_state.other)
 
 
-def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:
-    """Apply the changes that can be made in place, and return them.
+def alter(start: Callable[[], SparkSession], contract: Contract, places: Places) -> list[Change]:
+    """Apply the changes that can be made in place, and return them. `start` is called if Spark has to make them.
 
     Raises Refused TABLE_FOREIGN, LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID.
     """
+    from ingest.delta.direct_writer import DirectWriter
+    from ingest.run.writer_choice import refuse_direct
+
+    if writer_setting() is not Writer.SPARK:
+        try:
+            refuse_direct(contract, places)  # its rules are right, too: it has compiled them
+            return _altered(None, contract, places, lambda _: DirectWriter().alter(contract, places))
+        except InvalidInput as error:
+            if error.code != "DIRECT_UNFIT":
+                raise
+    return _altered_by_spark(start(), contract, places)
+
+
+def _altered_by_spark(session: SparkSession, contract: Contract, places: Places) -> list[Change]:
     from ingest.decode.rule_check import check_rules
     from ingest.delta import writer
 
-    refuse_foreign(files_of(places.lake, session), places)
+    def run(due: Sequence[Change]) -> None:
+        writer.alter(session, contract, places.target, [change.statement for change in due])
+
+    refuse_foreign(files_of(places.lake, session), places)  # before the rules: it takes no time
     check_rules(session, contract)
+    return _altered(session, contract, places, run)
+
+
+def _altered(session: SparkSession | None, contract: Contract, places: Places, change: Callable[[Sequence[Change]], None]) -> list[Change]:
+    refuse_foreign(files_of(places.lake, session), places)
     with table_lock.holding(session, places):
         found = differences(session, contract, places)
-        due = [change for change in found if change.effect == "apply"]
-        contract_change.refuse(contract, places.target, [change for change in found if change.effect == "new table"])
-        writer.alter(session, contract, places.target, [change.statement for change in due])
+        contract_change.refuse_impossible(contract, places.target, found)
+        if due := [each for each in found if each.effect == "apply"]:
+            change(due)
         return due

@@ -19,7 +19,7 @@ from ingest.delta.delta_sql import Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.query_failure import stopped
 from ingest.kafka.topic import Topic, describe, topic_state
-from ingest.recovery.idle import waiting
+from ingest.recovery.idle import Waiting, waiting
 from ingest.run import platform, table_lock
 from ingest.run.display import Display
 from ingest.run.table_query import TableQuery, Trigger, Upkeep
@@ -147,16 +147,19 @@ class Application:
                 if not topic.id:
                     display.note(f"{contract.name}: the broker reports no topic id, so a recreated topic cannot be detected")
                 table_lock.wait_for(places, display.note)
-                number = self._waiting(contract, places, topic)
-                if number == 0 and self.trigger.once and self.checks is None:
-                    continue
-                self._offsets += MANY if number is None else number
-                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep, writer=self.writer))
+                found = self._waiting(contract, places, topic)
+                self._offsets += MANY if found is None else found.offsets
+                query = TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep, writer=self.writer)
+                idle = found is not None and not found.offsets and self.trigger.once and self.checks is None
+                if found is None or not idle or (found.epoch and not query.begin()):
+                    queries.append(query)
+                else:
+                    self._say(query, display)
             except IngestError as error:
                 _end_table(display, results[contract.name], error)
         return queries
 
-    def _waiting(self, contract: Contract, places: Places, topic: Topic) -> int | None:
+    def _waiting(self, contract: Contract, places: Places, topic: Topic) -> Waiting | None:
         """Count the unread offsets without Spark; None if that is impossible.
 
         So a refusal takes only a second, and a scheduled run with nothing to read ends without Spark.

@@ -13,7 +13,7 @@ from pathlib import Path
 from ingest.runtime import databricks, jars, java, jvm_folder
 from ingest.runtime.errors import IngestError, InvalidEnvironment, most_severe
 from ingest.runtime.files import is_local, local_path
-from ingest.runtime.places import log_folder
+from ingest.runtime.places import Places, log_folder
 
 # For Spark's shuffle files, the broker's indexes and a few batches. With less free space a run can fail halfway.
 DISK_FREE_BYTES_MIN = 2 * 1024**3
@@ -47,7 +47,7 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
         _finding("disk", lambda: _disk(lake)),
         _finding("lake", lambda: _lake(lake)),
         _finding("checkpoints", lambda: _writable(checkpoints, "--checkpoints")),
-        _finding("contracts", lambda: _contracts(project)),
+        _finding("contracts", lambda: _contracts(project, lake, checkpoints)),
         _finding("broker", lambda: _broker(bootstrap_servers), needed=False),
         *([] if master is None else [_finding("platform", lambda: _platform(master, lake))]),
     ]
@@ -124,10 +124,17 @@ def _nearest(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if one.exists())
 
 
-def _contracts(project: Path) -> str:
+def _contracts(project: Path, lake: str, checkpoints: str) -> str:
     from ingest.contract.definition import load_contracts
+    from ingest.run.writer_choice import refuse_raising, spark_because
 
-    return f"{len(load_contracts(project))} valid in {project / 'tables'}"
+    contracts, by_spark = load_contracts(project), []
+    for each in contracts:
+        refuse_raising(each)
+        if spark_because(each, Places(lake, checkpoints, each.pipeline, each.table)) is not None:
+            by_spark.append(each.name)
+    writers = f"; Delta in Spark writes {', '.join(by_spark)}" if by_spark else ""
+    return f"{len(contracts)} valid in {project / 'tables'}{writers}"
 
 
 def _platform(master: str, lake: str) -> str:

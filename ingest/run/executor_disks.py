@@ -1,6 +1,6 @@
 """Whether the executors of a cluster see the lake's own folder, asked before a run writes anything. Workers get this module by value.
 
-With the direct writer the executors write the data files. On a disk that is not the driver's, they would be missing at the first commit.
+The executors write the data files. On a disk that is not the driver's, they would be missing in the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from ingest.delta.direct_fit import unfit
+from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.files import LocalFiles, local_path
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -28,9 +28,11 @@ TASKS_A_CORE = 2
 
 
 def refuse_unshared(session: SparkSession, name: str, lake: str) -> None:
-    """Raises InvalidInput DIRECT_UNFIT if an executor cannot write files into the lake of the table `name` that this process then sees.
+    """Raises InvalidEnvironment LAKE_NOT_SHARED if an executor cannot write files into the local lake of the table `name` that this process
+    then sees. Whoever writes, executors write the data files.
 
-    An executor that joins later is not asked: its files are missing at the commit, so the batch fails and nothing of it is stored.
+    An executor that joins later is not asked. With the direct writer its files are missing at the commit, so the batch fails and nothing of
+    it is stored.
     """
     master = session.sparkContext.master or "local"
     if master == "local" or master.startswith("local["):
@@ -43,10 +45,11 @@ def refuse_unshared(session: SparkSession, name: str, lake: str) -> None:
         answers = session.range(0, tasks, numPartitions=tasks).mapInArrow(look, "host string, file string, error string").toArrow()
         for answer in answers.to_pylist():
             if answer["error"] or not (folder / answer["file"]).exists():
-                because = f"has its lake at {lake}, which is not the same folder on the executor {answer['host']}"
-                raise unfit(
-                    name,
-                    f"{because} ({answer['error']})" if answer["error"] else because,
+                why = f" ({answer['error']})" if answer["error"] else ""
+                raise InvalidEnvironment(
+                    "LAKE_NOT_SHARED",
+                    f"the lake of {name}, {lake}, is not the same folder on the executor {answer['host']}{why}. Nothing was written.",
+                    expected="a lake that driver and executors see under the same path.",
                     remedy="mount that folder under the same path on every machine of the cluster, where the executors' user may write; "
                     "or run with --master local[*].",
                 )

@@ -1,4 +1,4 @@
-"""The file of a lock, read by another process: whether the lock is free, and who holds it."""
+"""The file of a lock: take the lock in this process, ask whether it is free, and read who holds it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from ingest.runtime.files import local_path
 
 # struct flock of fcntl(2): its layout, and the index of l_type. Whence, start and length are 0: the whole file.
 _LAYOUT = {"linux": ("hhqqi4x", 0), "darwin": ("qqihh", 3)}
+# F_OFD_SETLK, which Python does not name everywhere: such a lock belongs to the open file. A lock of a process is lost as soon as the
+# process closes the file anywhere, also after it has only read who the holder is.
+_SET = {"linux": 37, "darwin": 90}
+
+
+def locked(descriptor: int) -> bool:
+    """Take the lock on an open file, as long as it is open; False if somebody holds it, in this process or another."""
+    try:
+        fcntl.fcntl(descriptor, _SET[sys.platform], _whole_file())
+    except (BlockingIOError, PermissionError):  # the two errors that fcntl(2) has for it
+        return False
+    return True
 
 
 def is_free(path: Path) -> bool:
@@ -21,21 +33,27 @@ def is_free(path: Path) -> bool:
     It queries the lock (F_GETLK) and never takes it: a start that takes the lock at this moment must not be refused because of a query.
     """
     layout, at = _LAYOUT[sys.platform]
-    wanted = [0] * 5
-    wanted[at] = fcntl.F_WRLCK
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        answer = struct.unpack(layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(layout, *wanted)))
+        answer = struct.unpack(layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, _whole_file()))
     finally:
         os.close(descriptor)
     return bool(answer[at] == fcntl.F_UNLCK)
+
+
+def _whole_file() -> bytes:
+    layout, at = _LAYOUT[sys.platform]
+    wanted = [0] * 5
+    wanted[at] = fcntl.F_WRLCK
+    return struct.pack(layout, *wanted)
 
 
 def who(path: Path) -> str:
     """Host and process ids of the holder, as it wrote them into the file."""
     try:
         holder = read_json(path.read_text(encoding="utf-8"))
-        return f"host {holder['host']}, JVM process {holder['jvm_pid']}, Python process {holder['python_pid']}"
+        jvm = f"JVM process {holder['jvm_pid']}, " if holder["jvm_pid"] is not None else ""  # null: without Spark, Python holds it
+        return f"host {holder['host']}, {jvm}Python process {holder['python_pid']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "an unknown process"
 

@@ -1,8 +1,8 @@
-"""The driver's lock (I8). The JVM holds it, because only the JVM can commit, and it can outlive its Python process.
+"""The driver's lock (I8). The process that commits holds it: the JVM, which can outlive its Python process, or without Spark this one.
 
-It is a POSIX lock on a file `lock` beside the tables. The kernel releases it when the JVM ends, for whatever reason. A start waits for the
-previous JVM, which may still be finishing a write. On a local disk Delta excludes other writers only inside one JVM, so every writer of
-ours takes this lock.
+It is a POSIX lock on a file `lock` beside the tables. The kernel releases it when its holder ends, for whatever reason. A start waits for
+the previous JVM, which may still be finishing a write. On a local disk Delta in Spark excludes other writers only inside one JVM, so every
+writer of ours takes this lock, also the direct one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingest.run.lock_file import is_free, token_of, who
+from ingest.run.lock_file import is_free, locked, token_of, who
 from ingest.runtime.errors import InvalidInput, Refused, RunStopped
 from ingest.runtime.files import is_local, local_path
 from ingest.runtime.places import Places
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 WAIT_S = 60.0
 WAIT_VARIABLE = "INGEST_LOCK_WAIT_S"
 
-# The locks that our JVM holds, by its process id and the lock's file. Checked before the file is opened a second time: the kernel
-# releases a process's lock on a file as soon as that process closes any channel to it (fcntl(2), java.nio.channels.FileLock).
+# The locks that our JVM or this process holds, by process id and the lock's file. Checked before a JVM opens the file a second time: the
+# kernel releases its lock on a file as soon as it closes any channel to it (fcntl(2), java.nio.channels.FileLock).
 _held: set[tuple[int, Path]] = set()
 _guard = threading.Lock()
 
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A lock that the JVM holds until `release` or its own end. `token` is written in this lock's file and in no other."""
+    """A lock that a process holds until `release` or its own end. `token` is written in this lock's file and in no other."""
 
     path: Path
-    jvm_pid: int
+    pid: int
     channel: Any
     token: str
 
     def release(self) -> None:
-        """Release the lock while the JVM keeps running."""
+        """Release the lock while its process keeps running."""
         with _guard:
-            _held.discard((self.jvm_pid, self.path))
+            _held.discard((self.pid, self.path))
             self.channel.close()
 
     def refuse_lost(self) -> None:
@@ -77,7 +77,7 @@ def folder(places: Places) -> Path | None:
 
 
 def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
-    """Return once no JVM holds the lock of this table. If it has to wait, it calls `say` once with the holder.
+    """Return once nobody holds the lock of this table. If it has to wait, it calls `say` once with the holder.
 
     Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default.
     """
@@ -94,15 +94,15 @@ def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> N
         time.sleep(0.05)
 
 
-def hold_table(session: SparkSession, places: Places) -> HeldLock | None:
-    """Take the lock of a table; None if it has no lock. Raises Refused LOCKED."""
+def hold_table(session: SparkSession | None, places: Places) -> HeldLock | None:
+    """Take the lock of a table, without a session in this process; None if it has no lock. Raises Refused LOCKED."""
     where = folder(places)
     return hold(session, where) if where is not None else None
 
 
 @contextmanager
-def holding(session: SparkSession, places: Places) -> Iterator[None]:
-    """Hold the lock of a table inside this context. Raises Refused LOCKED."""
+def holding(session: SparkSession | None, places: Places) -> Iterator[None]:
+    """Hold the lock of a table inside this context, without a session in this process. Raises Refused LOCKED."""
     held = hold_table(session, places)
     try:
         yield
@@ -111,12 +111,18 @@ def holding(session: SparkSession, places: Places) -> Iterator[None]:
             held.release()
 
 
-def hold(session: SparkSession, folder: Path) -> HeldLock:
-    """Let the session's JVM take the lock in `folder` and hold it until `release` or its own end. Raises Refused LOCKED."""
+def hold(session: SparkSession | None, folder: Path) -> HeldLock:
+    """Take the lock in `folder` until `release` or the holder's end: the session's JVM, or without a session this process.
+
+    Raises Refused LOCKED.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder.resolve() / "lock"
+    path, token = folder.resolve() / "lock", uuid.uuid4().hex
+    holder: dict[str, Any] = {"host": socket.gethostname(), "jvm_pid": None, "python_pid": os.getpid(), "token": token}
+    if session is None:
+        return _hold_here(path, holder)
     jvm: Any = session.sparkContext._jvm
-    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    holder["jvm_pid"] = pid = int(jvm.java.lang.ProcessHandle.current().pid())
     with _guard:
         if (pid, path) in _held:  # another query or thread holds it
             raise _locked(path, 0)
@@ -125,20 +131,31 @@ def hold(session: SparkSession, folder: Path) -> HeldLock:
             channel.close()
             raise _locked(path, 0)
         _held.add((pid, path))
-    token = uuid.uuid4().hex
-    holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid(), "token": token}).encode()
     held = HeldLock(path, pid, channel, token)
     try:
         channel.truncate(0)
-        channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
+        channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(json.dumps(holder).encode())), 0)
     except BaseException:  # e.g. a full disk: nothing else would release the lock while this JVM runs
         held.release()
         raise
     return held
 
 
+def _hold_here(path: Path, holder: dict[str, Any]) -> HeldLock:
+    file = open(path, "a+b", buffering=0)  # noqa: SIM115 (the lock lasts as long as the file is open)
+    try:
+        if not locked(file.fileno()):
+            raise _locked(path, 0)
+        file.truncate(0)
+        file.write(json.dumps(holder).encode())
+    except BaseException:
+        file.close()
+        raise
+    return HeldLock(path, os.getpid(), file, holder["token"])
+
+
 @contextmanager
-def alone(session: SparkSession, location: str, folder: str) -> Iterator[None]:
+def alone(session: SparkSession | None, location: str, folder: str) -> Iterator[None]:
     """Hold the lock in `folder` inside this context, after waiting for its holder. Does nothing if `location` is not local.
 
     For tables that several processes or threads append to. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds.

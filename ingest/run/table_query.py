@@ -130,8 +130,8 @@ class TableQuery:
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
         self._once = trigger.once
-        if self._direct is not None:
-            self._if_fit(partial(refuse_unshared, session, self.places.name, self.places.lake))
+        if is_local(self.places.lake):
+            refuse_unshared(session, self.places.name, self.places.lake)
         self._lock = table_lock.hold_table(session, self.places)
         try:
             if self._local:
@@ -140,6 +140,25 @@ class TableQuery:
         except BaseException:
             self._release()
             raise
+
+    def begin(self) -> bool:
+        """Open an epoch without Spark where nothing is to be read: the first start on an empty topic, or what a crash has left.
+
+        False if the table needs Spark. Raises IngestError.
+        """
+        if self._direct is None:
+            return False
+        with table_lock.holding(None, self.places):
+            crash_points.arm(Path(self.places.lake), None)
+            try:
+                epoch = open_epoch(None, self.contract, self.places, self._state, writer=self._direct)
+            except InvalidInput as error:
+                self._let_spark_write(error)
+                return False
+            epoch.ledger.append()
+            self._direct.finish()
+        self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
+        return True
 
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         self._session = session

@@ -1,17 +1,53 @@
-"""A Spark session that may write one table: the platform is fit, and the session's JVM holds the table's lock."""
+"""Who writes one table for a command: this process, if the table is fit for it, or a Spark session. Either holds the table's lock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql import SparkSession
-
-from ingest.run import platform, table_lock
-from ingest.runtime import crash_points, spark
+from ingest.contract.definition import Contract
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.table_writer import SparkWriter, TableWriter
+from ingest.run import table_lock
+from ingest.run.writer_choice import refuse_direct
+from ingest.run.writer_setting import Writer, writer_setting
+from ingest.runtime import crash_points
+from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import is_local
 from ingest.runtime.places import Places, spark_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+
+def with_writer(
+    contract: Contract, places: Places, master: str, verb: str, work: Callable[[TableWriter], T], *, discreet: bool = False
+) -> T:
+    """The result of `work`, which writes this table, while its lock is held. No JVM starts if the direct writer can write the table.
+
+    Otherwise Spark writes, and with INGEST_WRITER=spark always. `work` is called again if the table is found unfit only then: like after a
+    crash, it does what is left. `discreet` as in `spark.start`.
+
+    Raises Refused LOCKED, InvalidInput WRITER_INVALID, InvalidEnvironment PLATFORM_UNFIT, and the errors of `work`.
+    """
+    if writer_setting() is not Writer.SPARK:
+        try:
+            refuse_direct(contract, places)
+            with table_lock.holding(None, places):
+                crash_points.arm(Path(places.lake), None)
+                writer = DirectWriter(contract)
+                done = work(writer)
+                writer.finish()
+                return done
+        except InvalidInput as error:
+            if error.code != "DIRECT_UNFIT":
+                raise
+    with writing_session(places, master, verb, discreet=discreet) as session:
+        return work(SparkWriter(session))
 
 
 @contextmanager
@@ -22,6 +58,9 @@ def writing_session(places: Places, master: str, verb: str, *, only_look: bool =
 
     Raises Refused LOCKED and InvalidEnvironment PLATFORM_UNFIT.
     """
+    from ingest.run import platform
+    from ingest.runtime import spark
+
     with spark.session(master, spark_log(places.lake, verb), short=True, discreet=discreet) as session:
         if only_look:
             yield session

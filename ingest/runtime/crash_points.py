@@ -32,6 +32,7 @@ INSIDE = (
     "after_offset_log",
     "staged",
     "after_quarantine",
+    "put_sent",
     "after_target",
     "after_replayed",
     "after_ledger",
@@ -45,7 +46,8 @@ FIRST_BATCH = 2
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"
-# We write this file just before the MERGE of the batch. From then on, the watcher waits for a data file of the target.
+# We write this file just before Spark's MERGE of the batch. From then on, the watcher waits for a data file of the target. With the direct
+# writer, `during_target` is in this process: the files are on the disk, and no commit names them.
 GATE = "fault-gate"
 
 
@@ -96,15 +98,15 @@ def parse(text: str) -> ArmedFault:
     return fault
 
 
-def arm(lake: Path, jvm_pid: int) -> None:
-    """Arm the fault that INGEST_FAULT names, if the lake is scratch."""
+def arm(lake: Path, jvm_pid: int | None) -> None:
+    """Arm the fault that INGEST_FAULT names, if the lake is scratch. Without a JVM its faults hit this process alone."""
     global _armed, _victims
     text = os.environ.get("INGEST_FAULT")
     if not text or not (lake / SCRATCH).exists():
         _armed = None  # a fault armed for another lake of this process does not apply here
         return
     _armed = parse(text)
-    _victims = (jvm_pid, os.getpid())
+    _victims = (os.getpid(),) if jvm_pid is None else (jvm_pid, os.getpid())
 
 
 def watch(checkpoint: Path, target: Path) -> None:
@@ -123,12 +125,12 @@ def watch(checkpoint: Path, target: Path) -> None:
 
 
 def at(point: str, batch: int, checkpoint: str = "") -> None:
-    """Trigger the armed fault if it is for this `point` and `batch`. `checkpoint` selects the watcher to wake."""
+    """Trigger the armed fault if it is for this `point` and `batch`. `checkpoint` selects the watcher to wake for a point inside Spark."""
     global _armed
     if _armed is None or (_armed.point, _armed.batch) != (point, batch):
         return
     action, _armed = _armed.action, None  # once: the run may continue in a new epoch
-    if point == "during_target":
+    if point == "during_target" and checkpoint:
         gate = _gates[checkpoint]
         gate.parent.mkdir(parents=True, exist_ok=True)
         gate.touch()
@@ -139,7 +141,7 @@ def at(point: str, batch: int, checkpoint: str = "") -> None:
 
 
 def _inject(pids: tuple[int, ...], action: str) -> None:
-    """Signal the JVM and Python. If Python leads its process group, signal the whole group, which includes Spark's Python workers."""
+    """Signal the JVM, if there is one, and Python. If Python leads its process group, signal the whole group, with Spark's workers."""
     number = signal.SIGKILL if action == "kill" else signal.SIGSTOP
     for pid in pids[:-1]:
         os.kill(pid, number)

@@ -201,7 +201,7 @@ MUTANTS = {
     "no deduplication inside a batch": one("I3", BATCH, '"__rank = 1"', '"__rank >= 1"', plain, TWICE),
     "the MERGE does not search the target": one("I3", COMMIT, ALL + BY_ID, NONE + BY_ID, plain, TWICE),
     "the MERGE is bounded by the wall clock": one("I3", COMMIT, BOUNDS, RECENT, plain, TWICE),
-    "the last copy of a batch wins": one("I3", "batch/batch_counts.py", ORDER, LAST_FIRST, plain, "was read by version"),
+    "the last copy of a batch wins": one("I3", "batch/dedup.py", ORDER, LAST_FIRST, plain, "was read by version"),
     "aborted records are read": one("I4", QUERY, STRICT, LEVEL, plain, "aborted transaction"),
     "a row is quarantined when it is re-read": one(
         "I4", BATCH, "if reread and (checks or batch_counts.failed):", "if False:", read_again_strictly, OPEN_TOO

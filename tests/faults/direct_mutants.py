@@ -167,8 +167,8 @@ DIRECT_MUTANTS = (
         f"{BATCHES}a_batch_that_stops_the_run_leaves_no_files",
         "I7",
         DIRECT,
-        "if not batch.quarantined:",
-        "if False:",
+        "self.unnamed = {self.target_folder, self.quarantine_folder}",
+        "self.unnamed = {self.target_folder}",
     ),
     (
         "refused records that are rows leave a file in the quarantine",

@@ -91,12 +91,12 @@ def test_a_lake_that_executors_do_not_see_is_refused_by_name_and_one_that_they_s
 from pathlib import Path
 from ingest.run.executor_disks import refuse_unshared
 from ingest.runtime import spark
-from ingest.runtime.errors import InvalidInput
+from ingest.runtime.errors import InvalidEnvironment
 with spark.session({lake.environment["INGEST_MASTER"]!r}, Path("spark.log").resolve(), short=True) as session:
     refuse_unshared(session, "shop.orders", {str(tmp_path / "shared")!r})
     try:
         refuse_unshared(session, "shop.orders", "/proc/self/cwd/own")
-    except InvalidInput as error:
+    except InvalidEnvironment as error:
         print(error.code, error.found)
 """
     ran = subprocess.run(
@@ -107,9 +107,7 @@ with spark.session({lake.environment["INGEST_MASTER"]!r}, Path("spark.log").reso
         text=True,
         check=True,
     )
-    assert ran.stdout.startswith(
-        "DIRECT_UNFIT the direct writer cannot write shop.orders: it has its lake at /proc/self/cwd/own, which is not"
-    )
+    assert ran.stdout.startswith("LAKE_NOT_SHARED the lake of shop.orders, /proc/self/cwd/own, is not the same folder on the executor")
     assert not [*(tmp_path / "shared").iterdir(), *(tmp_path / "own").iterdir()], "the question leaves nothing behind"
 
 

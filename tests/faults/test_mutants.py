@@ -39,6 +39,12 @@ QUICK = list({CAUGHT[name].promise: name for name in UNIT}.values())
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in CAUGHT if name not in QUICK]
 
 
+@pytest.fixture(autouse=True)
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of these mutants are in the code that lets Delta in Spark write. Those of the direct writer are found by unit tests."""
+    monkeypatch.setenv("INGEST_WRITER", "spark")
+
+
 def of_batches_done(lake: Pipeline, findings: Sequence[str]) -> list[str]:
     """The findings without those about unread records: positions after the end offsets of the target's batches."""
     ends: dict[int, int] = {}

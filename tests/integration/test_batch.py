@@ -182,6 +182,7 @@ def test_deltalake_reads_tables_with_columns_of_every_type_and_both_layouts(lane
 def test_a_rule_that_spark_cannot_evaluate_is_refused_before_the_first_batch(lane: MakeLane, check: str) -> None:
     """The error names the rule, no batch is planned, and no table is written."""
     one = lane({"n": "INT"}, rules=[{"name": "odd", "check": check}])
+    one.direct = False
     one.send(order("a", n=1))
     error = one.stopped()
     assert (error.code, error.exit_code) == ("RULE_INVALID", 2)

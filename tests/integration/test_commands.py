@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,17 @@ pytestmark = pytest.mark.integration
 MakeLane = Callable[..., Lane]
 
 
-def typed(lane: Lane, *words: str) -> tuple[int, Any]:
-    """Run `ingest` with these arguments and --json on the lane's folders. Returns exit code and document."""
+def typed(lane: Lane, *words: str, more: Mapping[str, str] | None = None) -> tuple[int, Any]:
+    """Run `ingest` with these arguments and --json on the lane's folders. Returns exit code and document.
+
+    `more` are environment variables.
+    """
     project = lane.folder / "project"
     (project / "tables").mkdir(parents=True, exist_ok=True)
     (project / "tables/events.yml").write_text(lane.contract.to_json(), encoding="utf-8")
     places = {"INGEST_PROJECT": project, "INGEST_LAKE": lane.places.lake, "INGEST_CHECKPOINTS": lane.places.checkpoints}
-    more = {"INGEST_BOOTSTRAP_SERVERS": lane.bootstrap_servers, "INGEST_MASTER": "local[2]"}
-    environment = {**os.environ, **{name: str(value) for name, value in places.items()}, **more}
+    where = {"INGEST_BOOTSTRAP_SERVERS": lane.bootstrap_servers, "INGEST_MASTER": "local[2]"}
+    environment = {**os.environ, **{name: str(value) for name, value in places.items()}, **where, **(more or {})}
     command = [sys.executable, "-c", "from ingest.cli.app import main; main()", *words, "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert done.stdout, done.stderr

@@ -4,7 +4,7 @@
         consumer.run(work, stop=stopping.is_set)
 
 A consumer alone cannot be exactly-once: the offsets and the result of the work must be committed together. `transform` does this for
-results in Kafka, `SeenIds` for results in a database, and the MERGE of `ingest run` for the lake.
+results in Kafka, `SeenIds` for results in a database, and `ingest run` for the lake.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class SeenIds:
     """The last `keep` event ids, in an SQLite file. A context manager; for one thread.
 
     It does not recognise a copy that arrives more than `keep` ids after the first one, or one that another instance with another file
-    processed. Choose `keep` large enough (retries arrive soon), or deduplicate in one central place, as the MERGE into the lake does.
+    processed. Choose `keep` large enough (retries arrive soon), or deduplicate in one central place, as `ingest run` does in the lake.
     Raises StoreFailed.
     """
 

@@ -67,7 +67,7 @@ class OracleLedgerRow(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:
-        """The columns on which the ledger's MERGE matches."""
+        """The columns by which the ledger knows its rows."""
         return self.kind, self.epoch, self.batch, self.partition, self.start_offset
 
     @property

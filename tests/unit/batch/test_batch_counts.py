@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ingest.batch.batch_counts import BatchCounts, PartitionCounts, later_copies
+from ingest.batch.batch_counts import BatchCounts, PartitionCounts
+from ingest.batch.dedup import later_copies
 
 pytestmark = pytest.mark.unit
 

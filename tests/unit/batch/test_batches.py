@@ -17,7 +17,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ingest.batch import direct
-from ingest.runtime.errors import RunStopped
+from ingest.runtime.errors import Bug, RunStopped
 from tests.unit.batch.batch_model import KINDS, POISON, Event, Model, Position, Shape, record
 from tests.unit.batch.local_desk import FILES, MEMORY, MIXED, PARTITIONS, ROLLED, SIZES, TOO_MANY_COPIES, LocalDesk, Sizes
 
@@ -248,6 +248,24 @@ def test_a_batch_that_stops_the_run_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(RunStopped, match="QUARANTINE_LIMIT"):
         desk.process([records], FILES)
     assert not desk.unreferenced() and not desk.rows() and not desk.quarantine()
+
+
+@pytest.mark.parametrize("sizes", [MEMORY, FILES], ids=["memory", "files"])
+def test_a_batch_that_stages_a_record_twice_commits_nothing(sizes: Sizes, tmp_path: Path) -> None:
+    """I4: as two tasks that read the same records would."""
+    desk = LocalDesk(SHAPE.contract(), tmp_path)
+    records = [record(SHAPE, (0, n), Event(n, "a", 0)) for n in range(3)]
+    with pytest.raises(Bug, match=r"POSITIONS_WRONG: 1 records of partition 0 were staged twice, and 0 are not in"):
+        desk.process([records, records[2:]], sizes)
+    assert not desk.rows() and not desk.unreferenced()
+
+
+def test_a_record_outside_of_the_offset_range_is_not_committed(tmp_path: Path) -> None:
+    desk = LocalDesk(SHAPE.contract(), tmp_path)
+    desk.process([[record(SHAPE, (0, 0), Event(0, "a", 0))]])
+    with pytest.raises(Bug, match=r"0 records of partition 0 were staged twice, and 1 are not in"):
+        desk.process([[record(SHAPE, (0, n), Event(n, "a", 0)) for n in range(2)]])
+    assert len(desk.rows()) == 1
 
 
 def test_each_limit_takes_the_way_that_its_name_says(tmp_path: Path) -> None:

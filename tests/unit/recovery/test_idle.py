@@ -13,7 +13,7 @@ from ingest.delta.delta_sql import Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
 from ingest.kafka.topic_state import TopicState
-from ingest.recovery.idle import waiting
+from ingest.recovery.idle import Waiting, waiting
 from ingest.recovery.refusals import ledger_unreadable
 from ingest.run.application import MANY, Application, Interrupted
 from ingest.run.display import Display
@@ -39,7 +39,8 @@ def is_idle(scene: Scene, first: int = 0, end: int = 10, decided: int | None = N
 
 def offsets(scene: Scene, first: int = 0, end: int = 10, decided: int | None = None, **more: tuple[int, int]) -> int:
     bounds = {0: (first, end), **{int(name[1:]): bound for name, bound in more.items()}}
-    return waiting(CONTRACT, scene.places, lambda: TopicState(TOPIC, bounds, {0: decided} if decided is not None else {}))
+    found = waiting(CONTRACT, scene.places, lambda: TopicState(TOPIC, bounds, {0: decided} if decided is not None else {}))
+    return found.offsets or int(found.epoch)
 
 
 def test_a_table_is_idle_until_one_offset_more_can_be_read(scene: Scene) -> None:
@@ -142,7 +143,7 @@ def test_only_a_run_once_with_little_to_read_disables_the_second_compiler(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, once: bool, number: int | None, short: bool
 ) -> None:
     monkeypatch.setattr("ingest.run.application.describe", lambda *_: Topic("t", "", (0,)))
-    monkeypatch.setattr(Application, "_waiting", lambda *_: number)
+    monkeypatch.setattr(Application, "_waiting", lambda *_: None if number is None else Waiting(number, epoch=False))
     monkeypatch.setattr(Application, "_listen", lambda *_, **__: None)
     started: list[bool] = []
 

@@ -50,4 +50,4 @@ def test_apply_checks_whether_the_table_is_foreign_before_anything_else(places: 
     write_deltalake(places.target, ROWS)
     document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
     with pytest.raises(Refused, match="TABLE_FOREIGN"):
-        alter(cast(SparkSession, None), Contract.model_validate(document), places)
+        alter(lambda: cast(SparkSession, None), Contract.model_validate(document), places)

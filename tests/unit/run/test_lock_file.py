@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run.lock_file import holder, is_free
 from ingest.run.table_lock import HeldLock, hold
 from ingest.run.table_query import TableQuery
-from ingest.runtime.errors import RunStopped
+from ingest.runtime.errors import Refused, RunStopped
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 
@@ -70,6 +71,21 @@ def test_checking_a_lock_never_prevents_another_process_from_taking_it(lock: Pat
             fcntl.lockf(file, fcntl.LOCK_UN)
             taken += 1
     assert taken > 100
+
+
+def test_a_lock_that_this_process_holds_excludes_others_until_it_is_released(lock: Path) -> None:
+    """A command without a JVM holds the lock itself. Reading who holds it, which closes the file, once would have released it."""
+    held = hold(None, lock.parent)
+    assert (holder(str(lock.parent)) or "").endswith(f", Python process {os.getpid()}")
+    assert "JVM" not in (holder(str(lock.parent)) or "")
+    held.refuse_lost()
+    with pytest.raises(Refused, match="LOCKED"):
+        hold(None, lock.parent)
+    takes = HOLDS.replace("LOCK_EX)", "LOCK_EX | fcntl.LOCK_NB)")
+    assert subprocess.run([sys.executable, "-c", takes, str(lock)], capture_output=True, check=False).returncode == 1
+    held.release()
+    with process(HOLDS, lock), pytest.raises(Refused, match="LOCKED"):
+        hold(None, lock.parent)
 
 
 def test_a_run_whose_lock_file_was_deleted_or_taken_over_stops_before_it_writes(lock: Path) -> None:

@@ -71,7 +71,7 @@ def test_no_fault_is_injected_into_a_scratch_lake_unless_the_environment_asks_fo
 def test_the_page_of_faults_names_every_crash_point() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "faults.md").read_text(encoding="utf-8")
     section = page.split("## Crash points")[1].split("## ")[0]
-    assert sorted(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section)) == sorted(crash_points.INSIDE + crash_points.WATCHED)
+    assert sorted(re.findall(r"`(staged|[a-z]+(?:_[a-z]+)+)`", section)) == sorted(crash_points.INSIDE + crash_points.WATCHED)
 
 
 def test_a_fault_armed_for_a_scratch_lake_is_not_injected_into_another_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,209 @@
+"""Verbs on tables that the direct writer can write: no JVM starts, and the tables and documents are those that Spark would have left."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from ingest.cli.seek import _row
+from ingest.contract.definition import Contract
+from ingest.delta import writer
+from ingest.delta.table_writer import SparkWriter
+from ingest.run.alter import alter, differences
+from tests.integration.lane import Lane, order
+from tests.integration.test_commands import typed
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+MakeLane = Callable[..., Lane]
+COLUMNS = {"n": "INT", "mail": "STRING"}
+RULES = [{"name": "small", "check": "n < 100"}]
+# What differs between two runs of the same commands: times, random ids, the topic that a lane has for itself, and versions.
+OTHERWISE = {"_ingested_at", "_kafka_timestamp", "kafka_timestamp", "state_changed_at", "topic", "topic_id", "contract_hash"}
+OTHERWISE |= {"committed_at", "target_version"}
+
+
+class NoJava:
+    """An environment whose Java notes that it was started, and fails."""
+
+    def __init__(self, folder: Path) -> None:
+        self._started = folder / "java-was-started"
+        (java := folder / "java-home/bin/java").parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\ntouch '{self._started}'\nexit 1\n", encoding="utf-8")
+        java.chmod(0o755)
+        self.environment = {"JAVA_HOME": str(folder / "java-home"), "PATH": f"{java.parent}:{os.environ['PATH']}", "INGEST_WRITER": "auto"}
+
+    def typed(self, one: Lane, *words: str) -> dict[str, Any]:
+        """The table's part of the document of a command that must succeed without a JVM."""
+        code, document = typed(one, *words, more=self.environment)
+        assert not self._started.exists(), words
+        assert (code, document["error"]) == (0, None), document
+        (table,) = document["tables"]
+        assert isinstance(table, dict)
+        return table
+
+
+@pytest.fixture
+def no_java(tmp_path: Path) -> NoJava:
+    return NoJava(tmp_path)
+
+
+def two(lane: MakeLane, columns: dict[str, str], *records: str, **more: Any) -> tuple[Lane, Lane]:
+    """Two lanes that have read the same records."""
+    both = lane(columns, **more), lane(columns, **more)
+    for number, one in enumerate(both):
+        one.folder = one.folder / str(number)
+        one.places = replace(one.places, lake=str(one.folder / "lake"), checkpoints=str(one.folder / "checkpoints"))
+        one.send(*records)
+        one.run()
+    return both
+
+
+def pair(lane: MakeLane) -> tuple[Lane, Lane]:
+    """Rows a and b; in quarantine c (a rule refuses it) and a record that is no JSON."""
+    records = (order("a", n=1, mail="ada"), order("b", n=2, mail="b"), order("c", n=200, mail="ada"), "{")
+    return two(lane, COLUMNS, *records, rules=RULES)
+
+
+def tables(one: Lane) -> dict[str, list[tuple[str, ...]]]:
+    """The rows of target, quarantine and ledger, without what differs between two runs, sorted."""
+    found = {}
+    for name in ("target", "quarantine", "ledger"):
+        rows = DeltaTable(f"{one.places.root}/{name}").to_pyarrow_table().to_pylist()
+        found[name] = sorted(tuple(f"{key}={value}" for key, value in row.items() if key not in OTHERWISE) for row in rows)
+    return found
+
+
+def test_a_first_run_on_an_empty_topic_and_what_a_crash_has_left_when_nothing_is_to_be_read(lane: MakeLane, no_java: NoJava) -> None:
+    """The tables are created, the first offsets committed, and the quarantine of an uncommitted batch is rolled back."""
+    one = lane({"n": "INT"})
+    row = no_java.typed(one, "run", "--once")
+    assert (row["batches"], row["inserted"]) == (0, 0)
+    found = [commit.batch_commit for commit in one.log().since(-1)]
+    assert [each.why for each in found if each is not None and each.kind == "seek"] == ["first"]
+    one.send(order("a", n=1))
+    one.run()
+    before = one.log().newest()
+    no_java.typed(one, "run", "--once")
+    assert one.log().newest() == before, "nothing to read needs no epoch"
+    assert one.ids() == ["a"]
+    one.balanced()
+
+
+def test_a_seek(lane: MakeLane, no_java: NoJava) -> None:
+    spark, direct = pair(lane)
+    words = ("seek", "events", "--to", "earliest")
+    assert no_java.typed(direct, *words, "--dry-run")["starts"] == [[0, 0]]
+    done, epoch = no_java.typed(direct, *words), spark.seek("earliest")
+    assert epoch.sought is not None
+    assert done == {"table": direct.places.name, "dry_run": False, "epoch": epoch.writer.epoch, **_row(epoch.sought)}
+    assert tables(direct) == tables(spark)
+    for one in (spark, direct):
+        one.run()
+        one.balanced()
+    assert tables(direct) == tables(spark), "and the next run goes on in the same way"
+
+
+def test_states_of_quarantined_records(lane: MakeLane, no_java: NoJava) -> None:
+    spark, direct = pair(lane)
+    for verb, more, number, condition in (
+        ("drop", ("--reason", "malformed_json"), 1, "reason_code = 'malformed_json'"),
+        ("drop", ("--all",), 1, "state = 'open'"),
+        ("reopen", ("--at", "0:3"), 1, "`offset` = 3"),
+        ("drop", ("--reason", "wrong_type"), 0, "false"),
+    ):
+        assert no_java.typed(direct, "quarantine", verb, "events", *more, "--by", "ada")["records"] == number
+        SparkWriter(spark.session).set_state(spark.places, condition, "dropped" if verb == "drop" else "open", "ada")
+        assert tables(direct) == tables(spark)
+    (dropped,) = no_java.typed(direct, "quarantine", "show", "events", "--state", "dropped")["records"]
+    assert (dropped["offset"], dropped["state_by"]) == (2, "ada")
+    assert [group["state"] for group in no_java.typed(direct, "quarantine", "list", "events")["groups"]] == ["dropped", "open"]
+    out = direct.folder / "out.ndjson"
+    assert no_java.typed(direct, "quarantine", "export", "events", "--out", str(out))["records"] == 1
+    assert no_java.typed(direct, "status")["next"] == "continue at 0:4"
+    assert no_java.typed(direct, "verify")["balanced"]
+    direct.run()
+
+
+def metadata(one: Lane) -> dict[str, Any]:
+    """The newest metadata of the target's log, without what is the table's own."""
+    for version in reversed(one.log().versions()):
+        lines = Path(f"{one.places.target}/_delta_log/{version:020}.json").read_text(encoding="utf-8").splitlines()
+        for found in (json.loads(line)["metaData"] for line in lines if "metaData" in json.loads(line)):
+            kept = {name: value for name, value in found.items() if name not in ("id", "createdTime")}
+            return {**kept, "schemaString": json.loads(found["schemaString"]), "description": found.get("description") or ""}
+    raise AssertionError("no metadata")
+
+
+def column(name: str, kind: str, *, nullable: bool = True, **more: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, **more}
+
+
+def test_a_changed_contract_is_applied(lane: MakeLane, no_java: NoJava) -> None:
+    before = {"n": "INT!", "s": "STRUCT<x: INT, deep: STRUCT<y: INT>>", "a": "ARRAY<STRUCT<x: INT>>"}
+    added = [column("d", "DECIMAL(9,2)", comment="the 'sum'"), column("m", "MAP<STRING, ARRAY<STRUCT<q: INT COMMENT 'w', r: DATE>>>")]
+    wider = [column("id", "STRING", nullable=False), column("n", "INT", comment="it's a number {}")]
+    wider += [column("s", "STRUCT<x: INT, deep: STRUCT<y: INT, z: STRING COMMENT 'c'>, w: INT>")]
+    wider += [column("a", "ARRAY<STRUCT<x: INT, y: TIMESTAMP>>"), *added]
+    plain = [{**each, "comment": ""} for each in wider]
+    steps: list[tuple[dict[str, Any], int]] = [
+        ({"columns": wider, "conflicts": "table"}, 8),
+        ({"columns": wider, "conflicts": "table", "description": "a 'new' one: ü\n"}, 1),
+        ({"columns": wider, "conflicts": "table", "properties": {"delta.logRetentionDuration": "interval 60 days", "mine": "it's"}}, 3),
+        ({"columns": plain, "conflicts": "table"}, 2),
+        ({"columns": plain, "conflicts": "table"}, 0),
+    ]
+    spark, direct = two(lane, before, order("a", n=1))
+    for more, number in steps:
+        for one in (spark, direct):
+            kept = one.contract.model_dump(mode="json", exclude_none=True, exclude={"description", "properties"})
+            one.contract = Contract.model_validate({**kept, **more})
+        created = direct.log().state()
+        applied = no_java.typed(direct, "apply", "events")["applied"]
+        assert len(applied) == number, applied
+        due = [change for change in differences(None, spark.contract, spark.places) if change.effect == "apply"]
+        assert [change.what for change in due] == applied
+        writer.alter(spark.session, spark.contract, spark.places.target, [change.statement for change in due])
+        assert metadata(direct) == metadata(spark)
+        after = direct.log().state()
+        assert created is not None and after is not None
+        assert (after.id, after.created_ms) == (created.id, created.created_ms)
+    for one in (spark, direct):
+        one.send(order("e", n=None, s={"x": 1, "deep": {"y": 1, "z": "z"}, "w": 2}, a=[{"x": 1, "y": "2026-01-01T00:00:00Z"}], d=1.5))
+        one.run()
+        one.balanced()
+    assert tables(direct) == tables(spark)
+    assert direct.target().schema == spark.target().schema
+    row = direct.target().where("id = 'e'").collect()[0].asDict()
+    assert row["s"]["deep"]["z"] == "z" and row["n"] is None and row["_payload_hash"] is not None
+
+
+def test_spark_applies_what_needs_another_protocol_or_its_own_checks(lane: MakeLane) -> None:
+    one = lane(COLUMNS)
+    one.send(order("a", n=1, mail="ada"))
+    one.run()
+    kept = one.contract.model_dump(mode="json", exclude_none=True)
+    others: tuple[dict[str, Any], ...] = (
+        {"properties": {"delta.enableChangeDataFeed": "true"}},
+        {"properties": {"delta.logRetentionDuration": "a while"}},
+        {"columns": [*kept["columns"], column("t", "TIMESTAMP_NTZ")]},
+        {"layout": {"cluster_by": ["n"]}},
+    )
+    before = one.versions()
+    for more in others:
+        with pytest.raises(RuntimeError, match="Spark"):
+            alter(no_session, Contract.model_validate({**kept, **more}), one.places)
+    assert one.versions() == before
+    changed = Contract.model_validate({**kept, **others[0]})
+    alter(lambda: one.session, changed, one.places)
+    assert differences(None, changed, one.places) == []
+
+
+def no_session() -> Any:
+    raise RuntimeError("Spark is needed")
