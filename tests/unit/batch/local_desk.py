@@ -90,6 +90,7 @@ class Sizes:
 
     roll_bytes: int = outputs.ROLL_BYTES
     small_rows: int = outputs.SMALL_ROWS
+    small_bytes: int = outputs.SMALL_BYTES
     copies_bytes: int = outputs.SMALL_BYTES
     batch_rows: int = 1_000
     hashes: int = 2**64 - 1
@@ -98,7 +99,7 @@ class Sizes:
 
 MEMORY, FILES = Sizes(), Sizes(small_rows=0)
 ROLLED = Sizes(roll_bytes=0, batch_rows=2)
-TOO_MANY_COPIES, MIXED = Sizes(small_rows=0, copies_bytes=0), Sizes(small_rows=3)
+TOO_MANY_COPIES, MIXED = Sizes(small_rows=0, copies_bytes=0), Sizes(small_rows=3, batch_rows=1)
 SIZES = (MEMORY, FILES, ROLLED, TOO_MANY_COPIES, MIXED, Sizes(small_rows=0, hashes=3), Sizes(small_rows=2, hashes=2, attempts=2))
 
 
@@ -212,6 +213,7 @@ def staged_by(sizes: Sizes) -> Iterator[None]:
         for module in (staging, refused):
             patch.setattr(module, "ROLL_BYTES", sizes.roll_bytes)
         patch.setattr(outputs, "SMALL_ROWS", sizes.small_rows)
+        patch.setattr(outputs, "SMALL_BYTES", sizes.small_bytes)
         patch.setattr(staging, "SMALL_BYTES", sizes.copies_bytes)
         patch.setattr(staging, "row_hashes", lambda columns: row_hashes(columns) % sizes.hashes)
         yield

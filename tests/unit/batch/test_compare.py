@@ -13,6 +13,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from ingest.batch.direct import _Batch
 from ingest.decode.payload import payload_hashes
 from ingest.delta.data_file import write_file
 from ingest.delta.direct_writer import DirectWriter
@@ -20,7 +21,7 @@ from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation
 from ingest.delta.table_rows import schema_of
 from tests.unit.batch.batch_model import Event, Shape, record
-from tests.unit.batch.local_desk import FILES, MEMORY, TOO_MANY_COPIES, LocalDesk, Sizes
+from tests.unit.batch.local_desk import FILES, MEMORY, TOO_MANY_COPIES, Frame, LocalDesk, Sizes, record_batch
 
 pytestmark = pytest.mark.unit
 
@@ -122,3 +123,24 @@ def test_refused_and_conflicting_records_that_are_rows_are_spared(events: list[E
         }
         assert left == wrong - rows and staged.failed().total() == len(left)
         assert {offset for part in staged.rows.parts for offset in part.offsets[part.lost].tolist()} == others, "spared copies are no rows"
+
+
+@pytest.mark.parametrize("sizes", [MEMORY, FILES], ids=["memory", "files"])
+def test_a_conflict_whose_record_is_gone_at_the_second_read_is_kept_without_its_bytes(
+    sizes: Sizes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: compaction removes the second of two conflicting copies after the first read."""
+    desk, conflicting = LocalDesk(SHAPE.contract(), tmp_path), _Batch._conflicting
+    records = [record(SHAPE, (0, at), Event(1, "a", at)) for at in range(3)]
+
+    def after_compaction(batch: Any, staged: Any) -> Any:
+        batch._records = Frame([[record_batch([records[0], records[2]])]])
+        return conflicting(batch, staged)
+
+    monkeypatch.setattr(_Batch, "_conflicting", after_compaction)
+    report = desk.process([records], sizes)
+    assert (report.inserted, report.quarantined) == (1, 2)
+    found = [(each["offset"], each["value"], each["key"], each["event_id"], each["reason_detail"]) for each in desk.quarantine()]
+    differs = "differs from partition 0 offset 0"
+    assert found == [(1, None, None, "1", differs), (2, records[2].value, records[2].key, "1", differs)]
+    assert len({each["kafka_timestamp"] for each in desk.quarantine()}) == 1

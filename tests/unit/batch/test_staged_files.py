@@ -17,7 +17,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from ingest.batch import probe
+from ingest.batch import probe, staged_parts
 from ingest.batch.staged import Staged
 from ingest.batch.staged_parts import Parts, remove_all
 from ingest.delta import partition
@@ -197,3 +197,19 @@ def test_a_removed_batch_has_no_files_left(tmp_path: Path) -> None:
     assert len(desk.unreferenced()) > 2
     staged.remove()
     assert not desk.unreferenced()
+
+
+@pytest.mark.parametrize("sizes", [MEMORY, FILES, MIXED], ids=["memory", "files", "mixed"])
+def test_every_file_is_on_the_disk_before_it_is_named_and_is_written_once_if_nothing_has_changed(
+    sizes: Sizes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(staged_parts, "sync", lambda _, names: synced.extend(names))
+    shape = SHAPES[1]
+    desk = LocalDesk(shape.contract(), tmp_path)
+    desk.process(tasks(shape, desk, [1, 2]), sizes)
+    assert sorted(synced) == sorted(desk.writer.looked_at(desk.places.target).live)
+    synced.clear()
+    staged = desk.staged(tasks(shape, desk, [1, 2, 3, 4, 5]), sizes)
+    first, second = (staged.new_files(desk.writer.looked_at(desk.places.target)) for _ in range(2))
+    assert first == second and sorted(synced) == sorted(each.path for each in first)
