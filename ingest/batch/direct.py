@@ -32,11 +32,13 @@ from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.decode.arrow_json import DETAIL
 from ingest.decode.arrow_rule import arrow_rules
-from ingest.decode.decoder import BatchSource, event_plan, for_workers
+from ingest.decode.decoder import for_workers
+from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import FIRST_BATCH, Counts
 from ingest.delta.data_file import StagedFile
 from ingest.delta.delta_sql import At, DataFusion
+from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation, nothing_stored
@@ -84,7 +86,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
             staged.compare(writer.looked_at(table.places.target), table.epoch.epochs_of_topic)
         if reread and staged.failed().total():
             staged.spare(batch.rows_read_before())
-        counts = _counts(staged)
+        counts = counts_of(staged)
         table.still_ours()  # before any commit: the rows must come from this topic, and no other run may be active
         refuse_poisoned(counts, table.contract, number, plan)
         clock.lap("copies")
@@ -98,7 +100,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         # 6 Target: event ids are compared with the snapshot that the commit names, and again if another commit comes first.
         def decide(target: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
             new[:] = staged.new_files(target)
-            return _merge(table.contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
+            return insertion(table.contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
 
         crash_points.at("during_target", number, table.epoch.checkpoint)
         commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
@@ -142,8 +144,7 @@ class _Batch:
         assert target.state is not None, "the start created the table"
         events = event_plan(contract, self._source, arrow_rules(contract))
         # Somebody may have unset it: then no column has statistics, and every file is opened.
-        listed = [name.strip() for name in target.state.properties.get("delta.dataSkippingStatsColumns", "").split(",")]
-        with_statistics = tuple(name for name in listed if name in events.schema.names)
+        with_statistics = tuple(name for name in listed(target.state) if name in events.schema.names)
         event_id = event_id_columns(contract)
         # No two records have the same position.
         hashed = () if contract.event_id.kind == "position" else event_id
@@ -235,7 +236,8 @@ class _Batch:
         return found
 
 
-def _counts(staged: Staged) -> BatchCounts:
+def counts_of(staged: Staged) -> BatchCounts:
+    """The outcomes of the staged records by partition."""
     failed, lost = staged.failed(), staged.rows.by_partition(lost=True)
     rows, wrong = staged.rows.by_partition(), staged.refused.by_partition()
     differ = Counter(partition for partition, _ in staged.conflicts)
@@ -245,7 +247,7 @@ def _counts(staged: Staged) -> BatchCounts:
     return BatchCounts(counts, {}, len(staged.conflicts))
 
 
-def _merge(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) -> Operation:
+def insertion(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) -> Operation:
     """What DESCRIBE HISTORY shows: a MERGE on the event id that only inserts. Its predicate has no values of rows."""
     condition = " AND ".join(f"(t.{name} = s.{name})" for name in event_id_columns(contract))
     inserts = json.dumps([{"actionType": "insert"}])
