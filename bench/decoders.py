@@ -29,7 +29,8 @@ from bench.meter import Cost, Meter
 from bench.result import about, keep
 from bench.rivals import contract
 from ingest.contract.definition import Contract, load_contracts
-from ingest.decode.decoder import BatchSource, decode
+from ingest.decode.decoder import decode
+from ingest.decode.event_plan import BatchSource
 from ingest.delta.batch_commit import FIRST_BATCH, BatchId
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.samples.shop import Shop

@@ -20,7 +20,8 @@ from ingest.batch.batch_counts import BatchCounts, count_batch, rank
 from ingest.batch.conflicts import mark_conflicts, with_bytes, without_rows
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import BatchSource, as_text, decode
+from ingest.decode.decoder import as_text, decode
+from ingest.decode.event_plan import BatchSource
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
 from ingest.delta.commit import Commit

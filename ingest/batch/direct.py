@@ -33,7 +33,8 @@ from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.decode.arrow_json import DETAIL
 from ingest.decode.arrow_rule import arrow_rules
-from ingest.decode.decoder import BatchSource, event_plan, for_workers
+from ingest.decode.decoder import for_workers
+from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import FIRST_BATCH, Counts
 from ingest.delta.data_file import StagedFile
@@ -87,7 +88,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
             staged.compare(writer.looked_at(table.places.target), table.epoch.epochs_of_topic)
         if reread and staged.failed().total():
             staged.spare(batch.rows_read_before())
-        counts = _counts(staged)
+        counts = counts_of(staged)
         table.still_ours()  # before any commit: the rows must come from this topic, and no other run may be active
         refuse_poisoned(counts, table.contract, number, plan)
         clock.lap("copies")
@@ -104,7 +105,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
             new[:] = staged.new_files(target)
             crash_points.at("during_target", number)
             batch.unnamed.discard(batch.target_folder)
-            return _merge(table.contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
+            return insertion(table.contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
 
         with batch.committing(batch.target_folder):
             commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
@@ -263,7 +264,8 @@ class _Batch:
         return found
 
 
-def _counts(staged: Staged) -> BatchCounts:
+def counts_of(staged: Staged) -> BatchCounts:
+    """The outcomes of the staged records by partition."""
     failed, lost = staged.failed(), staged.rows.by_partition(lost=True)
     rows, wrong = staged.rows.by_partition(), staged.refused.by_partition()
     differ = Counter(partition for partition, _ in staged.conflicts)
@@ -273,7 +275,7 @@ def _counts(staged: Staged) -> BatchCounts:
     return BatchCounts(counts, {}, len(staged.conflicts))
 
 
-def _merge(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) -> Operation:
+def insertion(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) -> Operation:
     """What DESCRIBE HISTORY shows: a MERGE on the event id that only inserts. Its predicate has no values of rows."""
     condition = " AND ".join(f"(t.{name} = s.{name})" for name in event_id_columns(contract))
     inserts = json.dumps([{"actionType": "insert"}])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import Engine
     from ingest.delta.table_writer import TableWriter
-    from ingest.repair.quarantine_replay import Replayed
+    from ingest.repair.replayed import Replayed
     from ingest.repair.selection import Selection
     from ingest.runtime.places import Places
 
@@ -201,7 +201,7 @@ def replay(
     from ingest.kafka.topic import current_state
     from ingest.repair.quarantine_replay import replay_quarantine, try_replay, without_conflicts
     from ingest.run import table_lock
-    from ingest.run.writing_session import writing_session
+    from ingest.run.writing_session import with_writer
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until, checkpoints)
     contract, places, selection = scope.contract, scope.places, without_conflicts(scope.selection)
@@ -211,11 +211,13 @@ def replay(
     broker = ask()
     if not dry_run:
         table_lock.wait_for(places)
-    with writing_session(places, master, "replay", only_look=dry_run) as session:
+
+    def replayed(writer: TableWriter) -> Replayed:
         if dry_run:
-            done = try_replay(session, contract, places, broker, selection)
-        else:
-            done = replay_quarantine(session, contract, places, ask, selection)
+            return try_replay(writer, contract, places, broker, selection)
+        return replay_quarantine(writer, contract, places, ask, selection)
+
+    done = with_writer(contract, places, master, "replay", replayed, only_look=dry_run)
     for each in done.healed:
         err_line(f"note: {places.name}: {each}")
     if as_json:

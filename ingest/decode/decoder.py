@@ -8,8 +8,6 @@ The result has the target's columns. Records for the quarantine also have `__rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from typing import cast
 
 import pyarrow as pa
@@ -19,14 +17,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ingest.contract.columns import target_columns
 from ingest.contract.definition import RAW_COLUMNS, Contract
-from ingest.contract.sql_type import to_arrow
 from ingest.decode import arrow_json, events, exact_json, headers, partition_value, payload, record_event_id, row_hash, rule_expression
-from ingest.decode.arrow_json import DETAIL, REASON, Plan
+from ingest.decode.arrow_json import DETAIL, REASON
 from ingest.decode.arrow_rule import arrow_rules
+from ingest.decode.event_plan import BatchSource, event_plan, payload_columns, target_schema
 from ingest.decode.events import BROKEN_RULE, EventPlan, Events
-from ingest.decode.rule_expression import ArrowRule
 from ingest.decode.rule_refusal import RuleRaises, Untranslatable
 
 HEADERS = cast(T.ArrayType, {column.name: column.data_type for column in RAW_COLUMNS}["headers"])
@@ -36,16 +32,6 @@ PAYLOAD = "__payload"
 # Workers get these modules by value: an executor needs pyarrow, numpy and msgspec, and cannot have another version of this package.
 for _module in (arrow_json, events, exact_json, headers, partition_value, payload, record_event_id, row_hash, rule_expression):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
-
-
-@dataclass(frozen=True)
-class BatchSource:
-    """The origin of a batch: its topic id, its epoch and number, and its ingestion time."""
-
-    topic_id: str
-    epoch: int
-    batch: int
-    ingested_at: datetime
 
 
 def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataFrame:
@@ -58,36 +44,6 @@ def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataF
     found = for_workers(records).mapInArrow(_worker(plan, keep_raw=by_spark), from_arrow_schema(plan.output))
     found = found.withColumn("__headers", F.from_json("__headers", HEADERS))
     return _ruled(found, contract) if by_spark else found
-
-
-def event_plan(contract: Contract, source: BatchSource, rules: tuple[tuple[str, ArrowRule], ...]) -> EventPlan:
-    """What workers need to decode the contract's records."""
-    json = None
-    if contract.source.format == "json":
-        fields = [pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]
-        json = Plan(pa.schema(fields), tuple(contract.event_id.columns), contract.unknown_fields)
-    constants: dict[str, int | str] = {"_topic_id": source.topic_id} if contract.event_id.kind == "position" else {}
-    constants |= {"_ingested_at": round(source.ingested_at.timestamp() * 1_000_000), "_epoch": source.epoch, "_batch": source.batch}
-    return EventPlan(
-        target_schema(contract),
-        json,
-        payload_columns(contract),
-        key=contract.event_id.kind == "key",
-        header=contract.event_id.header,
-        constants=tuple(constants.items()),
-        rules=rules,
-        partition_by=tuple(contract.layout.partition_by),
-    )
-
-
-def target_schema(contract: Contract) -> pa.Schema:
-    """The target's columns as Arrow's."""
-    return pa.schema([pa.field(field.name, to_arrow(field.type), field.nullable) for field in target_columns(contract)])
-
-
-def payload_columns(contract: Contract) -> tuple[str, ...]:
-    """The columns of the event itself: two copies that differ in one of them are in conflict."""
-    return tuple(column.name for column in (RAW_COLUMNS if contract.source.format == "raw" else contract.columns))
 
 
 def for_workers(records: DataFrame) -> DataFrame:

@@ -20,6 +20,17 @@ def headers_of(texts: pa.Array) -> pa.Array:
     return pa.array([_headers(text) for text in texts.to_pylist()], HEADERS)
 
 
+def texts_of(headers: pa.Array) -> pa.Array:
+    """The inverse of `headers_of`: the text that Spark's to_json makes of each record's headers; NULL if it has none."""
+    texts = [None if each is None else json.dumps([_document(**header) for header in each]) for each in headers.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _document(key: str | None, value: bytes | None) -> dict[str, str]:
+    text = binascii.b2a_base64(value, newline=False).decode() if value is not None else None
+    return {name: each for name, each in (("key", key), ("value", text)) if each is not None}
+
+
 def last_header(texts: pa.Array, name: str) -> pa.Array:
     """The value of the last header with this name (binary), as Kafka's own Headers.lastHeader; NULL without one."""
     found = []

@@ -7,9 +7,9 @@ step. Accepted duplicates stay `open`: that nobody needs them is a person's deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,41 +19,25 @@ from ingest.batch.batch_counts import BatchCounts, count_batch, rank
 from ingest.batch.conflicts import CONFLICT, mark_conflicts
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import BatchSource, decode
+from ingest.decode.decoder import decode
+from ingest.decode.event_plan import BatchSource
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Counts
 from ingest.delta.commit import Commit
-from ingest.delta.table_writer import SparkWriter
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import count_rows
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay
+from ingest.repair import direct_replay
+from ingest.repair.replayed import BY, Replayed
 from ingest.repair.selection import Selection
 from ingest.runtime import crash_points
 from ingest.runtime.kept_frame import kept
 from ingest.runtime.places import Places
-
-BY = "ingest quarantine replay"
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """The outcome of a replay: records `selected`, rows `inserted`, `duplicate` records whose event id the target contains.
-
-    `refused` counts by reason code the records that the contract still refuses; they stay as they are. `elsewhere` are selected records of
-    an earlier topic of that name: a row takes its topic from its epoch, so they cannot be replayed. `epoch` is None for a dry run, where
-    `inserted` includes duplicates.
-    """
-
-    selected: int
-    inserted: int
-    duplicate: int
-    refused: Mapping[str, int]
-    elsewhere: int
-    epoch: int | None = None
-    healed: tuple[str, ...] = ()
 
 
 def without_conflicts(selection: Selection) -> Selection:
@@ -64,8 +48,11 @@ def without_conflicts(selection: Selection) -> Selection:
     return selection if selection.reasons else replace(selection, without_reasons=(CONFLICT,))
 
 
-def try_replay(session: SparkSession, contract: Contract, places: Places, broker: TopicState, selection: Selection) -> Replayed:
+def try_replay(writer: TableWriter, contract: Contract, places: Places, broker: TopicState, selection: Selection) -> Replayed:
     """What a replay would do, without writing anything."""
+    if isinstance(writer, DirectWriter):
+        return direct_replay.tried(contract, places, broker, selection)
+    session = _session(writer)
     frame = session.read.format("delta").load(places.quarantine).where(selection.for_spark)
     with _decoded(frame, contract, places, broker.topic.id, BatchId(0, SEEK), ()) as (ranked, counts):
         refused = _refused(ranked)
@@ -73,20 +60,28 @@ def try_replay(session: SparkSession, contract: Contract, places: Places, broker
 
 
 def replay_quarantine(
-    session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState], selection: Selection
+    writer: TableWriter, contract: Contract, places: Places, broker: Callable[[], TopicState], selection: Selection
 ) -> Replayed:
     """Replay the selected records. The caller holds the table's lock. Raises the errors of `open_epoch`, and RunStopped FENCED."""
     found: list[Replayed] = []
 
     def statement(at_end: BatchCommit, look_back: LookBack, epochs: tuple[int, ...]) -> Commit | None:
-        commit, replayed = _commit(session, contract, places, selection, at_end, look_back, epochs)
+        if isinstance(writer, DirectWriter):
+            commit, replayed = direct_replay.commit(writer, contract, places, selection, at_end, look_back, epochs)
+        else:
+            commit, replayed = _commit(_session(writer), contract, places, selection, at_end, look_back, epochs)
         found.append(replayed)
         return commit
 
-    epoch = open_epoch(session, contract, places, broker, statement=statement)
+    epoch = open_epoch(writer.session, contract, places, broker, statement=statement, writer=writer)
     crash_points.at("replay_marked", 0)
     epoch.ledger.append()
     return replace(found[-1], epoch=epoch.writer.epoch, healed=epoch.healed)
+
+
+def _session(writer: TableWriter) -> SparkSession:
+    assert writer.session is not None, "Spark's writer has a session"
+    return writer.session
 
 
 def _commit(

@@ -25,28 +25,37 @@ T = TypeVar("T")
 
 
 def with_writer(
-    contract: Contract, places: Places, master: str, verb: str, work: Callable[[TableWriter], T], *, discreet: bool = False
+    contract: Contract,
+    places: Places,
+    master: str,
+    verb: str,
+    work: Callable[[TableWriter], T],
+    *,
+    only_look: bool = False,
+    discreet: bool = False,
 ) -> T:
     """The result of `work`, which writes this table, while its lock is held. No JVM starts if the direct writer can write the table.
 
     Otherwise Spark writes, and with INGEST_WRITER=spark always. `work` is called again if the table is found unfit only then: like after a
-    crash, it does what is left. `discreet` as in `spark.start`.
+    crash, it does what is left. `only_look` as in `writing_session`, `discreet` as in `spark.start`.
 
     Raises Refused LOCKED, InvalidInput WRITER_INVALID, InvalidEnvironment PLATFORM_UNFIT, and the errors of `work`.
     """
     if writer_setting() is not Writer.SPARK:
         try:
             refuse_direct(contract, places)
+            writer = DirectWriter(contract)
+            if only_look:
+                return work(writer)
             with table_lock.holding(None, places):
                 crash_points.arm(Path(places.lake), None)
-                writer = DirectWriter(contract)
                 done = work(writer)
                 writer.finish()
                 return done
         except InvalidInput as error:
             if error.code != "DIRECT_UNFIT":
                 raise
-    with writing_session(places, master, verb, discreet=discreet) as session:
+    with writing_session(places, master, verb, only_look=only_look, discreet=discreet) as session:
         return work(SparkWriter(session))
 
 

@@ -157,7 +157,8 @@ def _lost(
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    from ingest.decode.decoder import HEADERS, BatchSource, decode
+    from ingest.decode.decoder import HEADERS, decode
+    from ingest.decode.event_plan import BatchSource
 
     schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
     schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import BatchSource, decode
+from ingest.decode.decoder import decode
+from ingest.decode.event_plan import BatchSource
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
 SCHEMA += "headers array<struct<key:string,value:binary>>"

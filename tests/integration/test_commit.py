@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.contract.columns import target_fields
-from ingest.decode.decoder import BatchSource, decode
+from ingest.decode.decoder import decode
+from ingest.decode.event_plan import BatchSource
 from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from ingest.delta.delta_sql import DataFusion
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.recovery.seek_offsets import Aim, Seeking
-from ingest.repair import quarantine_replay
-from ingest.repair.quarantine_replay import Replayed, replay_quarantine, try_replay, without_conflicts
+from ingest.repair.quarantine_replay import replay_quarantine, try_replay, without_conflicts
 from ingest.repair.quarantined import grouped
+from ingest.repair.replayed import BY, Replayed
 from ingest.repair.selection import Selection
 from ingest.verify.verdict import Verified, verify
 from tests.integration.desk import TOPIC_ID, Desk
@@ -43,8 +45,17 @@ def mended(one: Desk) -> None:
     one.contract = contract({"n": "INT"})
 
 
+@pytest.fixture(params=[True, False], ids=["direct", "spark"])
+def by_workers(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def writer(one: Desk) -> TableWriter:
+    return SparkWriter(one.session) if one.direct is None else DirectWriter(one.contract)
+
+
 def replay(one: Desk, selection: Selection = Selection()) -> Replayed:
-    return replay_quarantine(one.session, one.contract, one.places, lambda: broker(one), without_conflicts(selection))
+    return replay_quarantine(writer(one), one.contract, one.places, lambda: broker(one), without_conflicts(selection))
 
 
 def verified(one: Desk) -> Verified:
@@ -61,12 +72,11 @@ def test_accepted_records_become_rows_once_and_refused_ones_stay(desk: MakeDesk)
     one = strict(desk, partitions=2)
     one.batch(line("a", 1), line("b", 200), "{", line("c", 200), line("a", 200))
     mended(one)
-    assert try_replay(one.session, one.contract, one.places, broker(one), Selection()) == Replayed(4, 3, 0, {"malformed_json": 1}, 0)
+    assert try_replay(writer(one), one.contract, one.places, broker(one), Selection()) == Replayed(4, 3, 0, {"malformed_json": 1}, 0)
     done = replay(one)
     assert (done.selected, done.inserted, done.duplicate, done.refused, done.epoch) == (4, 2, 1, {"malformed_json": 1}, 2)
     assert one.rows("id", "n", "_offset", "_epoch", "_batch") == [("a", 1, 0, 1, 2), ("b", 200, 1, 2, 1), ("c", 200, 3, 2, 1)]
-    by = quarantine_replay.BY
-    assert states(one) == [(1, "replayed", by), (2, "open", "ingest run"), (3, "replayed", by), (4, "open", "ingest run")], (
+    assert states(one) == [(1, "replayed", BY), (2, "open", "ingest run"), (3, "replayed", BY), (4, "open", "ingest run")], (
         "a duplicate is no row"
     )
     found = verified(one)

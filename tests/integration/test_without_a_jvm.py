@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,13 @@ from ingest.cli.seek import _row
 from ingest.contract.definition import Contract
 from ingest.delta import writer
 from ingest.delta.table_writer import SparkWriter
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import current_state
+from ingest.kafka.topic_state import TopicState
+from ingest.repair.quarantine_replay import replay_quarantine, try_replay
+from ingest.repair.selection import Selection
 from ingest.run.alter import alter, differences
-from tests.integration.lane import Lane, order
+from tests.integration.lane import Lane, Record, order
 from tests.integration.test_commands import typed
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -54,9 +60,9 @@ def no_java(tmp_path: Path) -> NoJava:
     return NoJava(tmp_path)
 
 
-def two(lane: MakeLane, columns: dict[str, str], *records: str, **more: Any) -> tuple[Lane, Lane]:
+def two(lane: MakeLane, columns: dict[str, str], *records: Record | str, **more: Any) -> tuple[Lane, Lane]:
     """Two lanes that have read the same records."""
-    both = lane(columns, **more), lane(columns, **more)
+    both = lane(dict(columns), **more), lane(dict(columns), **more)
     for number, one in enumerate(both):
         one.folder = one.folder / str(number)
         one.places = replace(one.places, lake=str(one.folder / "lake"), checkpoints=str(one.folder / "checkpoints"))
@@ -73,11 +79,13 @@ def pair(lane: MakeLane) -> tuple[Lane, Lane]:
 
 def tables(one: Lane) -> dict[str, list[tuple[str, ...]]]:
     """The rows of target, quarantine and ledger, without what differs between two runs, sorted."""
-    found = {}
-    for name in ("target", "quarantine", "ledger"):
-        rows = DeltaTable(f"{one.places.root}/{name}").to_pyarrow_table().to_pylist()
-        found[name] = sorted(tuple(f"{key}={value}" for key, value in row.items() if key not in OTHERWISE) for row in rows)
-    return found
+    found = {name: DeltaTable(f"{one.places.root}/{name}").to_pyarrow_table().to_pylist() for name in ("target", "quarantine", "ledger")}
+    topic_id = found["ledger"][0]["topic_id"]
+
+    def texts(row: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(f"{key}={value}".replace(topic_id, "THE TOPIC") for key, value in row.items() if key not in OTHERWISE)
+
+    return {name: sorted(map(texts, rows)) for name, rows in found.items()}
 
 
 def test_a_first_run_on_an_empty_topic_and_what_a_crash_has_left_when_nothing_is_to_be_read(lane: MakeLane, no_java: NoJava) -> None:
@@ -203,6 +211,61 @@ def test_spark_applies_what_needs_another_protocol_or_its_own_checks(lane: MakeL
     changed = Contract.model_validate({**kept, **others[0]})
     alter(lambda: one.session, changed, one.places)
     assert differences(None, changed, one.places) == []
+
+
+EVENTS: dict[str, tuple[dict[str, Any], list[Record]]] = {
+    "the id in columns, conflicts with rows of the table": (
+        {"conflicts": "table", "layout": {"partition_by": ["mail"]}},
+        [
+            Record(order("a", n=1, mail="ada")),
+            Record(order("b", n=200, mail="b")),  # becomes a row
+            Record(order("b", n=200, mail="b")),  # its copy
+            Record(order("b", n=300, mail="b")),  # a copy with another payload
+            Record(order("a", n=200, mail="ada")),  # the table has another payload
+            Record(order("c", n=400, mail=None), headers=[("h", b"\x00\xff"), ("empty", b""), ("h", b"2")]),
+            Record("{"),
+        ],
+    ),
+    "the id in a header": (
+        {"event_id": "header:id", "unknown_fields": "keep"},
+        [
+            Record(json.dumps({"n": 1}), headers=[("id", b"a")]),
+            Record(json.dumps({"n": 200, "x": {"y": 1}}), headers=[("id", b"old"), ("id", b"b")]),
+            Record(json.dumps({"n": 300}), headers=[("id", b"a"), ("empty", b"")]),
+            Record(json.dumps({"n": 300})),
+        ],
+    ),
+    "the position": (
+        {"event_id": "position", "rules": [{"name": "keyed", "check": "key IS NOT NULL"}]},
+        [Record("a"), Record(b"\xff", headers=[("h", b"\x00")]), Record(None, key=b"k"), Record("")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EVENTS)
+def test_a_replay_of_quarantined_records(lane: MakeLane, no_java: NoJava, case: str) -> None:
+    more, records = EVENTS[case]
+    spark, direct = two(lane, {} if more.get("event_id") == "position" else COLUMNS, *records, **{"rules": RULES, **more})
+    for one in (spark, direct):
+        one.contract = one.contract.model_copy(update={"rules": ()})
+    broker = topic_state_of(spark)
+    expected = try_replay(SparkWriter(spark.session), spark.contract, spark.places, broker(), Selection())
+    tried = no_java.typed(direct, "quarantine", "replay", "events", "--dry-run")
+    assert tried == {"table": direct.places.name, "dry_run": True, **json.loads(json.dumps(vars(expected)))}
+    assert tables(direct) == tables(spark)
+    done = replay_quarantine(SparkWriter(spark.session), spark.contract, spark.places, broker, Selection())
+    assert done.inserted, "otherwise nothing was compared"
+    replayed = no_java.typed(direct, "quarantine", "replay", "events")
+    assert replayed == {"table": direct.places.name, "dry_run": False, **json.loads(json.dumps(vars(done)))}
+    assert tables(direct) == tables(spark)
+    for one in (spark, direct):
+        one.balanced()
+        one.run()
+
+
+def topic_state_of(one: Lane) -> Callable[[], TopicState]:
+    source = one.contract.source
+    return partial(current_state, KafkaOptions(one.bootstrap_servers), source.topic, source.isolation_level)
 
 
 def no_session() -> Any:

@@ -1,0 +1,193 @@
+"""Replay quarantined records without Spark, as a batch of the direct writer: decoded, classified and committed by this process.
+
+The selected records have to fit into memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.batch.conflicts import CONFLICT
+from ingest.batch.direct import counts_of, insertion
+from ingest.batch.staged import Staged
+from ingest.batch.staged_parts import Part, Parts, remove_all
+from ingest.contract.columns import event_id_columns
+from ingest.contract.definition import Contract
+from ingest.decode.arrow_json import REASON
+from ingest.decode.arrow_rule import arrow_rules
+from ingest.decode.event_plan import BatchSource, event_plan
+from ingest.decode.events import EventPlan, Events
+from ingest.decode.headers import HEADERS, texts_of
+from ingest.decode.row_hash import row_hashes
+from ingest.delta.batch_commit import SEEK, BatchCommit, Counts
+from ingest.delta.commit import Commit
+from ingest.delta.data_file import StagedFile
+from ingest.delta.delta_sql import At, DataFusion, arrow
+from ingest.delta.direct_fit import listed
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.live_table import LiveTable
+from ingest.delta.log_errors import table_missing
+from ingest.delta.put import Operation, nothing_stored
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_row import count_rows
+from ingest.recovery.look_back import LookBack
+from ingest.recovery.replay import replay
+from ingest.repair.replayed import BY, Replayed
+from ingest.repair.selection import Selection
+from ingest.runtime import crash_points
+from ingest.runtime.files import local_path
+from ingest.runtime.places import Places
+
+RECORDS = """\
+SELECT key AS __key, value AS __value, headers AS __headers, `partition` AS _partition, `offset` AS _offset,
+       kafka_timestamp AS _kafka_timestamp, topic_id
+FROM {quarantine} WHERE """
+KAFKA = pa.schema(
+    [
+        *(("__key", pa.binary()), ("__value", pa.binary()), ("__headers", HEADERS), ("_partition", pa.int32()), ("_offset", pa.int64())),
+        *(("_kafka_timestamp", pa.timestamp("us", "UTC")), ("topic_id", pa.string())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The selected records as a batch would classify them. `reasons` counts those that the contract refuses, without conflicts."""
+
+    staged: Staged
+    reasons: Counter[str]
+    elsewhere: int
+
+    def refused(self) -> dict[str, int]:
+        """The refused records by reason, most frequent first."""
+        every = self.reasons + Counter({CONFLICT: len(self.staged.conflicts)})
+        return dict(sorted(every.items(), key=lambda each: (-each[1], each[0])))
+
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The span of the accepted records by partition."""
+        spans: dict[int, list[int]] = {}
+        for part in self.staged.rows.parts:
+            for at in zip(part.partitions.tolist(), part.offsets.tolist(), strict=True):
+                if at not in self.staged.conflicts:
+                    spans.setdefault(at[0], []).append(at[1])
+        return tuple(OffsetRange(partition, min(offsets), max(offsets) + 1) for partition, offsets in sorted(spans.items()))
+
+
+def tried(contract: Contract, places: Places, broker: TopicState, selection: Selection) -> Replayed:
+    """What a replay would do, without writing anything. The target need not match the contract yet. Raises InvalidInput TABLE_MISSING."""
+    writer = DirectWriter()
+    for path in (places.target, places.quarantine):
+        if writer.table(path).state is None:
+            raise table_missing(places.name, path)
+    version = writer.looked_at(places.quarantine).version
+    found = _found(writer, contract, places, selection, version, BatchSource(broker.topic.id, 0, SEEK, datetime.now(UTC)), "", ())
+    counts = counts_of(found.staged)
+    return Replayed(counts.read, counts.read - counts.failed, 0, found.refused(), found.elsewhere)
+
+
+def commit(
+    writer: DirectWriter,
+    contract: Contract,
+    places: Places,
+    selection: Selection,
+    at_end: BatchCommit,
+    look_back: LookBack,
+    epochs: tuple[int, ...],
+) -> tuple[Commit | None, Replayed]:
+    """Commit the accepted records as rows, with the offsets at the table's end, and set those that became rows to `replayed`."""
+    source = BatchSource(at_end.topic.id, at_end.id.epoch, at_end.id.number, datetime.now(UTC))
+    prefix = f"part-{at_end.id.epoch:05}-{at_end.id.number:06}-{at_end.writer[:8]}-"
+    found = _found(writer, contract, places, selection, look_back.snapshots.quarantine.version, source, prefix, epochs)
+    counts = counts_of(found.staged)
+    if not (ranges := found.ranges()):
+        return None, Replayed(counts.read, 0, 0, found.refused(), found.elsewhere)
+    outcome = {p: Counts(c.read - c.failed, 0, c.duplicates) for p, c in counts.counts.items() if c.read > c.failed}
+    seek = replace(at_end, why="replay", reason=BY, replayed=ranges, counts=tuple(sorted(outcome.items())))
+    new: list[StagedFile] = []
+
+    def still() -> BatchCommit:
+        return replace(seek, snapshots=look_back.again())
+
+    def decide(target: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
+        new[:] = found.staged.new_files(target)
+        return insertion(contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
+
+    try:
+        made = writer.commit(look_back.target, still, decide)
+    except BaseException as error:
+        if not new or nothing_stored(error):  # else a commit that names them may have been stored
+            remove_all(found.staged.rows.folder, prefix)
+        raise
+    found.staged.rows.remove(new)
+    crash_points.at("replay_target", 0)
+    look_back.again()
+    replay(writer, places, seek)
+    rows = [row for row in count_rows(None, places, made, seek) if row.kind == "replay"]
+    inserted, duplicate = sum(row.inserted for row in rows), sum(row.duplicate for row in rows)
+    return made, Replayed(counts.read, inserted, duplicate, found.refused(), found.elsewhere)
+
+
+def _found(
+    writer: DirectWriter,
+    contract: Contract,
+    places: Places,
+    selection: Selection,
+    version: int,
+    source: BatchSource,
+    prefix: str,
+    epochs: Sequence[int],
+) -> Found:
+    """The selected records of this topic: decoded, copies marked, and compared with the target where the contract says so."""
+    found = arrow(DataFusion(), f"{RECORDS}{selection.condition}", quarantine=At(places.quarantine, version))
+    records = pa.Table.from_batches([_as_kafka(batch) for batch in found], KAFKA)
+    here = records.filter(pc.equal(records["topic_id"], source.topic_id)).drop_columns(["topic_id"])
+    target = writer.looked_at(places.target)
+    assert target.state is not None, "the look refuses a table without commits"
+    plan = event_plan(contract, source, arrow_rules(contract))
+    statistics = tuple(name for name in listed(target.state) if name in plan.schema.names)
+    right, wrong, reasons = _decoded(plan, here, () if contract.event_id.kind == "position" else event_id_columns(contract))
+    folder = str(local_path(places.target))
+    rows = Parts(folder, plan.schema, statistics, plan.partition_by, prefix, [right])
+    # Refused records are in the quarantine already: they are counted, never written.
+    staged = Staged(event_id_columns(contract), plan.payload, rows, Parts("", pa.schema([]), (), (), prefix, [wrong]))
+    staged.mark_copies()
+    if contract.conflicts == "table":
+        staged.compare(target, epochs)
+    return Found(staged, reasons, records.num_rows - here.num_rows)
+
+
+def _as_kafka(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch.column(field.name).cast(field.type) for field in KAFKA], schema=KAFKA)
+
+
+def _decoded(plan: EventPlan, records: pa.Table, event_id: Sequence[str]) -> tuple[Part, Part, Counter[str]]:
+    """The events and the refused records, each as one part in memory, and the number of the refused by reason."""
+    right, wrong, reasons = [], [], Counter[str]()
+    at = records.column_names.index("__headers")
+    for batch in records.to_batches():
+        texts = batch.set_column(at, "__headers", texts_of(batch.column("__headers")))
+        for decoded in Events(plan).decode([texts]):
+            fault = decoded.column(REASON).is_valid()
+            refused = decoded.filter(fault)
+            reasons.update(refused.column(REASON).to_pylist())
+            wrong.append(refused)
+            right.append(decoded.filter(pc.invert(fault)).select(plan.schema.names))
+    nullable = pa.schema([field.with_nullable(True) for field in plan.schema])
+    rows = pa.Table.from_batches(right, nullable).cast(plan.schema).combine_chunks()
+    hashes = row_hashes(rows[name].combine_chunks() for name in event_id)
+    left = pa.Table.from_batches(wrong, plan.output)
+    return _part(rows, hashes), _part(left, np.empty(0, np.uint64)), reasons
+
+
+def _part(rows: pa.Table, hashes: np.ndarray) -> Part:
+    partitions, offsets = rows["_partition"].to_numpy().astype(np.int32), rows["_offset"].to_numpy().astype(np.int64)
+    return Part(partitions, offsets, hashes, rows.num_rows, data=rows)

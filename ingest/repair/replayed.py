@@ -1,0 +1,26 @@
+"""The outcome of a replay of quarantined records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BY = "ingest quarantine replay"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The outcome of a replay: records `selected`, rows `inserted`, `duplicate` records whose event id the target contains.
+
+    `refused` counts by reason code the records that the contract still refuses; they stay as they are. `elsewhere` are selected records of
+    an earlier topic of that name: a row takes its topic from its epoch, so they cannot be replayed. `epoch` is None for a dry run, where
+    `inserted` includes duplicates.
+    """
+
+    selected: int
+    inserted: int
+    duplicate: int
+    refused: Mapping[str, int]
+    elsewhere: int
+    epoch: int | None = None
+    healed: tuple[str, ...] = ()
