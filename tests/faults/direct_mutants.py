@@ -109,6 +109,14 @@ DIRECT_MUTANTS = (
         "< 0:",
     ),
     (
+        "a commit names files that are not on the disk",
+        f"{STAGED}every_file_is_on_the_disk_before_it_is_named_and_is_written_once_if_nothing_has_changed",
+        "I1",
+        FILES,
+        "            sync(self.folder, [each.path for each in new])",
+        "            pass",
+    ),
+    (
         "the direct writer quarantines after the target",
         DIES,
         "I7",
