@@ -35,14 +35,14 @@ def desk(tmp_path: Path) -> LocalDesk:
 
 def meanwhile(patch: pytest.MonkeyPatch, *others: Callable[[], object]) -> None:
     """Do these one after another, one each time that the batch has decided on its files and before it puts its commit."""
-    left, merge = list(others), direct._merge
+    left, merge = list(others), direct.insertion
 
     def decided(*arguments: Any) -> Any:
         if left:
             left.pop(0)()
         return merge(*arguments)
 
-    patch.setattr(direct, "_merge", decided)
+    patch.setattr(direct, "insertion", decided)
 
 
 @BY_SIZE

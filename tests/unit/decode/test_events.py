@@ -12,7 +12,7 @@ import pytest
 
 from ingest.contract.definition import Contract
 from ingest.decode.arrow_rule import arrow_rules
-from ingest.decode.decoder import BatchSource, event_plan
+from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import Events
 from ingest.decode.headers import HEADERS, headers_of, last_header
 from ingest.decode.payload import payload_hashes

@@ -11,7 +11,7 @@ import pytest
 from ingest.contract.definition import Contract
 from ingest.decode import events
 from ingest.decode.arrow_rule import arrow_rules
-from ingest.decode.decoder import BatchSource, event_plan
+from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import UNKNOWN_MAX, Events
 from ingest.decode.rule_expression import ArrowRule, holds
 
