@@ -63,6 +63,7 @@ model: setup  ## a million random schedules of faults against the engine's decis
 
 bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about an hour and a half; writes docs/benchmarks/)
 	@$(BIN)/python -m bench.throughput --json docs/benchmarks/throughput.json
+	@$(BIN)/python -m bench.throughput --orders --only "native Delta,MERGE,oncelake" --json docs/benchmarks/throughput-orders.json
 	@$(BIN)/python -m bench.decoders --json docs/benchmarks/decoders.json
 	@$(BIN)/python -m bench.verify --json docs/benchmarks/verify.json
 	@$(BIN)/python -m bench.start --json docs/benchmarks/start.json

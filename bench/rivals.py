@@ -11,9 +11,10 @@ from typing import Any
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bench.events import COLUMNS, SCHEMA, TOPIC
+from bench.events import COLUMNS, TOPIC
 from bench.meter import Cost
 from ingest.batch.batch import BatchReport
 from ingest.contract.definition import Contract
@@ -83,10 +84,15 @@ class Rival:
 
 
 class Rivals:
-    """All of them on one topic, `cap` records a batch. `reports` are of the batches of ours, run by run."""
+    """All of them on one topic, `cap` records a batch. `ours` is its contract, `schema` what the others decode.
 
-    def __init__(self, session: SparkSession, servers: str, cap: int) -> None:
-        self._session, self._servers, self._cap = session, servers, cap
+    `reports` are of the batches of ours, run by run.
+    """
+
+    def __init__(self, session: SparkSession, servers: str, cap: int, ours: Contract | None = None) -> None:
+        self._session, self._servers, self._cap, self._contract = session, servers, cap, ours or contract()
+        self._topic = self._contract.source.topic
+        self._schema = T.StructType([T.StructField(column.name, column.data_type) for column in self._contract.columns])
         self.reports: list[list[BatchReport]] = []
         self.all = [
             Rival(READ, self._read),
@@ -102,12 +108,12 @@ class Rivals:
 
     def _source(self, **more: str) -> DataFrame:
         """The stream as everybody starts it."""
-        stream = self._session.readStream.format("kafka").option("kafka.bootstrap.servers", self._servers).option("subscribe", TOPIC)
+        stream = self._session.readStream.format("kafka").option("kafka.bootstrap.servers", self._servers).option("subscribe", self._topic)
         return stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", self._cap).options(**more).load()
 
     def _events(self, *more: Column, **options: str) -> DataFrame:
         """Decoded as everybody does it, with more columns of the record."""
-        return self._source(**options).withColumn("e", F.from_json(F.col("value").cast("string"), SCHEMA)).select("e.*", *more)
+        return self._source(**options).withColumn("e", F.from_json(F.col("value").cast("string"), self._schema)).select("e.*", *more)
 
     def _read(self, folder: Path) -> None:
         """Read and decode; nothing is written."""
@@ -142,7 +148,7 @@ class Rivals:
     def _merge(self, folder: Path) -> int:
         """MERGE in foreachBatch, deduplicated in the batch, as tutorials show it."""
         target = str(folder / "t")
-        DeltaTable.createIfNotExists(self._session).location(target).addColumns(self._session.createDataFrame([], SCHEMA).schema).execute()
+        DeltaTable.createIfNotExists(self._session).location(target).addColumns(self._schema).execute()
 
         def write(batch: DataFrame, _: int) -> None:
             table = DeltaTable.forPath(batch.sparkSession, target).alias("t")
@@ -156,15 +162,15 @@ class Rivals:
         """`ingest run --once` with its start, deduplication, quarantine, counts and ledger."""
         reports: list[BatchReport] = []
         self.reports.append(reports)
-        return self._ingest(folder, contract(), reports)
+        return self._ingest(folder, self._contract, reports)
 
     def _with_conflicts(self, folder: Path) -> int:
         """Ours, with conflicts across batches looked for in the table too."""
-        return self._ingest(folder, contract(conflicts="table"), [])
+        return self._ingest(folder, self._contract.model_copy(update={"conflicts": "table"}), [])
 
     def _by_spark(self, folder: Path) -> int:
         """`ingest run --once --writer spark`, with the same promises."""
-        return self._ingest(folder, contract(), [], writer=Writer.SPARK)
+        return self._ingest(folder, self._contract, [], writer=Writer.SPARK)
 
     def _ingest(self, folder: Path, ours: Contract, reports: list[BatchReport], *, writer: Writer = Writer.AUTO) -> int:
         ingest(self._session, self._servers, folder, [ours], self._cap, reports.append, writer=writer)

@@ -15,22 +15,26 @@ import shutil
 import statistics
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
-from bench.events import PARTITIONS, RECORD_BYTES, TOPIC, produce
+from bench.events import DUPLICATES, PARTITIONS, RECORD_BYTES, produce, send
 from bench.meter import Meter
 from bench.result import about, keep
-from bench.rivals import MERGE, NATIVE, SAME_COLUMNS, Rival, Rivals
+from bench.rivals import MERGE, NATIVE, SAME_COLUMNS, Rival, Rivals, contract
 from ingest import __version__
 from ingest.batch.batch import BatchReport
+from ingest.contract.definition import load_contracts
 from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.samples.shop import Shop
 from ingest.runtime import spark
 
+PROJECT = Path(__file__).parents[1]
 ROUNDS = 5
+ORDER_BYTES = 393
 # What a run's speed is set against.
 AGAINST = (NATIVE, SAME_COLUMNS, MERGE)
 LEGEND = """\
@@ -62,7 +66,7 @@ def measure(rivals: Sequence[Rival], rounds: int, folder: Path, meter: Meter) ->
             gc.collect()
 
 
-def figures(rival: Rival, rivals: Sequence[Rival], records: int) -> dict[str, Any]:
+def figures(rival: Rival, rivals: Sequence[Rival], records: int, record_bytes: int = RECORD_BYTES) -> dict[str, Any]:
     """What one rival's warm rounds say."""
     warm = rival.costs[1:] or rival.costs
     found: dict[str, Any] = {
@@ -77,7 +81,7 @@ def figures(rival: Rival, rivals: Sequence[Rival], records: int) -> dict[str, An
         "records_per_s": round(records / statistics.median(each.wall_s for each in warm)),
     }
     found["records_per_processor_s"] = round(1e6 / found["processor_us_a_record"])
-    found["mb_per_processor_s"] = round(RECORD_BYTES / found["processor_us_a_record"], 2)
+    found["mb_per_processor_s"] = round(record_bytes / found["processor_us_a_record"], 2)
     for other in rivals:
         if other.name in AGAINST:
             pairs = list(zip(other.costs[1:] or other.costs, warm, strict=True))
@@ -99,12 +103,17 @@ def steps(runs: Sequence[Sequence[BatchReport]]) -> dict[str, float]:
 
 def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/, with the command that measured: `make bench` takes the rounds that are the default."""
-    rounds = result["rounds"]
+    rounds, there = result["rounds"], {row["rival"] for row in result["rivals"]}
+    legend = "\n".join(line for line in LEGEND.splitlines() if _name(line) in there)
+    if result.get("orders"):
+        title, json = "# Throughput of nested orders", f'--orders --only "{result["only"]}" --json docs/benchmarks/throughput-orders.json'
+        what = f"{result['records']:,} orders of the demo, of about {ORDER_BYTES} bytes (a STRUCT, an ARRAY of STRUCT and five row rules),"
+    else:
+        title, json = "# Throughput", "--json docs/benchmarks/throughput.json"
+        what = f"{result['records']:,} records of about {RECORD_BYTES} bytes"
     lines = [
-        f"# Throughput\n\n`python -m bench.throughput --rounds {rounds} --json docs/benchmarks/throughput.json` (`make bench` runs it with "
-        f"{ROUNDS} rounds)\n",
-        f"These pipelines move the same {result['records']:,} records of about {RECORD_BYTES} bytes from one topic into a new table, in "
-        f"turn:\n\n{LEGEND}",
+        f"{title}\n\n`python -m bench.throughput --rounds {rounds} {json}` (`make bench` runs it with {ROUNDS} rounds)\n",
+        f"These pipelines move the same {what} from one topic into a new table, in turn:\n\n{legend}\n",
         f"Batches of {result['batch']:,}; {rounds} rounds, of which the first is cold and counts only in its own column; {result['cores']} "
         f"cores, Spark {result['spark']}, commit {result['commit']}.\nCPU seconds are those of the JVM and Python together, without the "
         "broker. What they mean: [cost of a batch](../decisions/cost-of-a-batch.md#compared-with-deltas-own-sink).\n",
@@ -133,21 +142,40 @@ def page(result: dict[str, Any]) -> str:
     return "\n".join([*lines, f"\nWall time of the steps of a full warm Oncelake batch: {parts}.\n"])
 
 
+def _name(line: str) -> str:
+    return line.removeprefix("- **").partition("**")[0]
+
+
+def produce_orders(servers: str, number: int) -> int:
+    """Send the demo's orders, 5 % of them at once again, as `produce` does."""
+
+    def orders() -> Iterator[tuple[int, bytes, bytes | None]]:
+        for at, event in enumerate(Shop(seed=1).orders(number)):
+            again = int((at + 1) * DUPLICATES) > int(at * DUPLICATES)
+            yield from [(at % PARTITIONS, event.value, event.key)] * (1 + again)
+
+    return send(servers, "orders", orders())
+
+
 def main() -> None:
     """Measure and print; with --json keep the result, and the page beside it as .md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--batch", type=int, default=500_000)
+    parser.add_argument("--orders", action="store_true", help="the demo's nested orders with their row rules, instead of flat events")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", help="rivals whose names begin with one of these, separated by commas, for profiling")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "broker") as broker:
         folder = Path(name)
-        broker.create_topic(TOPIC, PARTITIONS)
-        records = produce(broker.bootstrap_servers, chosen.events)
+        ours = load_contracts(PROJECT, ["orders"])[0] if chosen.orders else contract()
+        broker.create_topic(ours.source.topic, PARTITIONS)
+        records = (
+            produce_orders(broker.bootstrap_servers, chosen.events) if chosen.orders else produce(broker.bootstrap_servers, chosen.events)
+        )
         session = spark.start("local[*]", folder / "spark.log", name="bench", memory="6g")
-        field = Rivals(session, broker.bootstrap_servers, chosen.batch)
+        field = Rivals(session, broker.bootstrap_servers, chosen.batch, ours)
         rivals = [rival for rival in field.all if chosen.only is None or rival.name.startswith(tuple(chosen.only.split(",")))]
         measure(rivals, chosen.rounds, folder, Meter(broker.pid))
         session.stop()
@@ -157,9 +185,10 @@ def main() -> None:
         "python": platform.python_version(),
         "spark": pyspark.__version__,
         "records": records,
+        **({"orders": True, "only": chosen.only} if chosen.orders else {}),
         "batch": chosen.batch,
         "rounds": chosen.rounds,
-        "rivals": [figures(rival, rivals, records) for rival in rivals],
+        "rivals": [figures(rival, rivals, records, ORDER_BYTES if chosen.orders else RECORD_BYTES) for rival in rivals],
         "steps_s": steps(field.reports),
     }
     keep(chosen.json, result, page if any(rival.name in AGAINST for rival in rivals) else str)

@@ -39,6 +39,7 @@ def result_of(name: str) -> dict[str, Any]:
     ("name", "page"),
     [
         ("throughput", throughput.page),
+        ("throughput-orders", throughput.page),
         ("decoders", decoders.page),
         ("latency", latency.page),
         ("start", start.page),
