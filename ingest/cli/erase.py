@@ -11,7 +11,10 @@ from ingest.cli.app import app, print_json
 from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
+    from ingest.delta.table_writer import TableWriter
+    from ingest.quality.audited_version import AuditedVersion
     from ingest.repair.erasure import Erased
+    from ingest.repair.remains import Left
     from ingest.runtime.places import Places
 
 
@@ -48,7 +51,7 @@ def erase(
     from ingest.repair import erasure
     from ingest.repair.remains import left
     from ingest.run import table_lock
-    from ingest.run.writing_session import writing_session
+    from ingest.run.writing_session import with_writer
     from ingest.runtime.errors import IngestError, InvalidInput
     from ingest.runtime.files import files_of, is_local
     from ingest.runtime.places import Places
@@ -71,10 +74,14 @@ def erase(
     wanted = erasure.Erasure(where, quarantine_where, topic_id, earliest)
     if not dry_run:
         table_lock.wait_for(places)
-    with writing_session(places, master, "erase", only_look=dry_run, discreet=True) as session:
-        done = erasure.look(session, places, wanted) if dry_run else erasure.erase(session, places, wanted, history=not keep_history)
-        places_left = left(session, places, contract.source.topic)
-        audited = audit_state(files_of(lake, session), places).audited if done.history else None
+
+    def erased(writer: TableWriter) -> tuple[Erased, list[Left], AuditedVersion | None]:
+        done = erasure.look(writer, places, wanted) if dry_run else erasure.erase(writer, places, wanted, history=not keep_history)
+        audited = audit_state(files_of(lake, writer.session), places).audited if done.history else None
+        return done, left(writer.session, places, contract.source.topic), audited
+
+    # The contract need not match the table: no statement depends on it.
+    done, places_left, audited = with_writer(contract, places, master, "erase", erased, only_look=dry_run, discreet=True, any_contract=True)
     policy = settings_of(kafka, contract.source.topic, "cleanup.policy", "retention.ms") if done.in_kafka else {}
     if as_json:
         in_kafka = [vars(each) for each in done.in_kafka]

@@ -106,6 +106,7 @@ def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSes
     from pathlib import Path
 
     from ingest.delta.delta_sql import Unreadable
+    from ingest.delta.table_writer import SparkWriter
     from ingest.ledger.projection import complete
     from ingest.repair.maintenance import Maintenance
     from ingest.run import platform, table_lock
@@ -134,7 +135,7 @@ def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSes
             with table_lock.holding(session(), places):
                 if local:
                     crash_points.arm(Path(places.lake), spark.jvm_pid(session()))
-                complete(session(), places)  # counts by file, which compaction and VACUUM may take away
+                complete(SparkWriter(session()), places)  # counts by file, which compaction and VACUUM may take away
                 return Maintenance(session(), places, settings).do()
         except Refused as error:  # a run has taken the lock meanwhile
             if error.code != "LOCKED" or time.monotonic() > deadline:

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.definition import Contract
-from ingest.delta import contract_change, metadata_change, quarantine_rows, writer
+from ingest.delta import contract_change, erased_rows, metadata_change, quarantine_rows, writer
 from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.creation import create_operation, creation
@@ -30,6 +30,7 @@ from ingest.delta.held_rows import held, updated
 from ingest.delta.live_table import LiveTable
 from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.put import Committed, Operation, put
+from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import LEDGER_FIELDS, definitions
 from ingest.delta.table_rows import Actions, added, matching, rewritten
 from ingest.delta.table_state import TableState
@@ -175,6 +176,31 @@ class DirectWriter:
         """Set the `state` of the quarantined records that meet a condition."""
         decide = partial(quarantine_rows.with_state, condition=condition, state=state, at=datetime.now(UTC), by=by)
         self.unfenced(places.quarantine, json.dumps(writer.state_metadata(places)), decide)
+
+    def merge_retired(self, places: Places, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert ledger rows, or replace those with the same key."""
+        self.unfenced(places.ledger, metadata, partial(erased_rows.counted, rows=rows))
+
+    def delete_positions(self, found: pa.Table, path: str, columns: Columns, metadata: str) -> None:
+        """Delete the rows at these positions (columns e, b, p, o)."""
+        self.unfenced(path, metadata, partial(erased_rows.without, found=found, columns=columns))
+
+    def blank_samples(self, quality: str, metadata: str) -> None:
+        """Remove the values of rows from all validation results."""
+        self.unfenced(quality, metadata, erased_rows.without_values)
+
+    def vacuum(self, path: str, metadata: str) -> None:
+        """Delete all files that the newest version does not need."""
+        state = self.looked_at(path).state
+        assert state is not None, "the look refuses a table without commits"
+        there = erased_rows.data_files(path, state.partition_by)
+        # After the listing: a file that another engine commits in between is needed.
+        paths = erased_rows.unneeded(self.looked_at(path), there)
+        begun = Operation("VACUUM START", {}, {"numFilesToDelete": len(paths)})
+        done = Operation("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": len(paths)})
+        self.unfenced(path, metadata, lambda _: (begun, ()))
+        erased_rows.unlink(paths)
+        self.unfenced(path, metadata, lambda _: (done, ()))
 
     def commit(self, log: DeltaLog, still: writer.Still, decide: Decide) -> Commit:
         """As `try_commit`, but raises RunStopped FENCED instead of returning None."""

@@ -58,11 +58,11 @@ def rewritten(table: LiveTable, rows: pa.Table, change: Callable[[pa.Table, np.n
     now, schema, folder = round(time.time() * 1000), schema_of(table), str(local_path(table.path))
     actions: Actions = []
     for file in list(table.live.values()):
-        found = read(folder, file, schema)
-        hit = held(found.select(rows.column_names), rows)
+        hit = held(read(folder, file, pa.schema([schema.field(name) for name in rows.column_names])), rows)
         if not hit.any():
             continue
         refuse_rewrite(table.state, table.path)
+        found = read(folder, file, schema)
         actions.append(file.removal(now))
         if (left := change(found, hit)).num_rows:  # no change moves a row to another partition
             staged = write_partition(folder, left.cast(schema), _described(table) or tuple(file.least), file.partition_values)

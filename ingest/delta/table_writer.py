@@ -11,6 +11,7 @@ from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import unescaped
+from ingest.delta.stored_rows import Columns
 from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
@@ -71,6 +72,25 @@ class TableWriter(Protocol):
         balance still holds."""
         ...
 
+    def merge_retired(self, places: Places, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert ledger rows of the kinds `retention` and `erased`, or replace those with the same key."""
+        ...
+
+    def delete_positions(self, found: pa.Table, path: str, columns: Columns, metadata: str) -> None:
+        """Delete the rows at these positions (columns e, b, p, o), after `merge_retired` has stored how many they are.
+
+        The commit names columns only, never the values of a condition: Delta's log keeps it.
+        """
+        ...
+
+    def blank_samples(self, quality: str, metadata: str) -> None:
+        """Remove the values of rows from all validation results: samples, unexpected and observed values, and texts of exceptions."""
+        ...
+
+    def vacuum(self, path: str, metadata: str) -> None:
+        """Delete all files that the newest version does not need. Nobody else may read or write the table."""
+        ...
+
 
 class SparkWriter:
     """Lets Delta in Spark write."""
@@ -103,3 +123,15 @@ class SparkWriter:
 
     def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
         writer.set_state(self.session, places, unescaped(condition), state, by)
+
+    def merge_retired(self, places: Places, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        writer.merge_retired(self.session, places.ledger, metadata, rows)
+
+    def delete_positions(self, found: pa.Table, path: str, columns: Columns, metadata: str) -> None:
+        writer.delete_positions(self.session.createDataFrame(found.select(["e", "b", "p", "o"])), path, columns, metadata)
+
+    def blank_samples(self, quality: str, metadata: str) -> None:
+        writer.blank_samples(self.session, quality, metadata)
+
+    def vacuum(self, path: str, metadata: str) -> None:
+        writer.vacuum(self.session, path, metadata, 0.0, short=True)

@@ -53,6 +53,10 @@ VACUUM = {
 SHORT_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 LEDGER_KEY = ("kind", "epoch", "batch", "partition", "start_offset")
 
+# The quality table's columns with values of rows, besides `samples`.
+VALUES_OF_ROWS, NO_SAMPLES = ("unexpected_values", "observed", "exception"), "[]"
+HAS_VALUES = " OR ".join([f"samples <> '{NO_SAMPLES}'", *(f"{name} IS NOT NULL" for name in VALUES_OF_ROWS)])
+
 Still = Callable[[], BatchCommit]
 """Called before each try: reads the tables again, raises if the statement must not run, and returns the BatchCommit with the snapshots."""
 
@@ -285,10 +289,8 @@ def delete_positions(found: DataFrame, table: str, columns: Columns, metadata: s
 
 def blank_samples(session: SparkSession, quality: str, metadata: str) -> None:
     """Remove the values of rows from all validation results: samples, unexpected and observed values, and texts of exceptions."""
-    texts = ("unexpected_values", "observed", "exception")
-    none = {"samples": F.lit("[]"), **{name: F.lit(None).cast("string") for name in texts}}
-    condition = " OR ".join(["samples <> '[]'", *(f"{name} IS NOT NULL" for name in texts)])
-    _unfenced(session, metadata, lambda: DeltaTable.forPath(session, quality).update(condition, {**none}))
+    none = {"samples": F.lit(NO_SAMPLES), **{name: F.lit(None).cast("string") for name in VALUES_OF_ROWS}}
+    _unfenced(session, metadata, lambda: DeltaTable.forPath(session, quality).update(HAS_VALUES, {**none}))
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:

@@ -17,7 +17,7 @@ from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked, quoted
-from ingest.delta.table_writer import SparkWriter, TableWriter
+from ingest.delta.table_writer import TableWriter
 from ingest.ledger.batch_history import with_existing_rows
 from ingest.ledger.ledger_reader import LedgerState, cut_since, ledger_rows, read_ledger, unledgered
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
@@ -28,14 +28,15 @@ APPEND_EVERY_S = 60.0
 EVERY_VARIABLE = "INGEST_LEDGER_EVERY_S"
 
 
-def complete(session: SparkSession, places: Places) -> None:
+def complete(writer: TableWriter, places: Places) -> None:
     """Append to the ledger what only the target's log has.
 
     For a command that deletes rows or old files: without these the batches could no longer be counted.
     """
+    session = writer.session
     logs = Logs.of(places, session)
     if logs.ledger.exists():
-        Ledger.of(session, places, logs, read_ledger(session, logs.ledger), SparkWriter(session)).append()
+        Ledger.of(session, places, logs, read_ledger(session, logs.ledger), writer).append()
 
 
 @dataclass

@@ -15,28 +15,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ingest.delta import writer as commits
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import asked
 from ingest.delta.log_errors import table_missing
-from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns
+from ingest.delta.stored_rows import QUARANTINE, TARGET
+from ingest.delta.table_writer import TableWriter
 from ingest.ledger.batch_history import batch_history, version_of
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.ledger.projection import complete
+from ingest.repair.erasure_condition import FOUND, positions
 from ingest.repair.retention import cancelled, metadata, name_of, removed_rows, settle
 from ingest.repair.shadow import shadow_exists, shadow_of
 from ingest.runtime import crash_points
-from ingest.runtime.errors import InvalidInput, Refused
+from ingest.runtime.errors import Refused
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places, pages_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -78,126 +81,105 @@ class Erasure:
     earliest: Mapping[int, int]
 
 
-def look(session: SparkSession, places: Places, erasure: Erasure) -> Erased:
+def look(writer: TableWriter, places: Places, erasure: Erasure) -> Erased:
     """What `erase` would remove. Raises InvalidInput CONDITION_INVALID and TABLE_MISSING."""
-    with ExitStack() as stack:
-        rows, records = _found(session, places, erasure, stack)
-        return Erased(rows.count(), records.count() if records is not None else 0, _in_kafka(rows, records, erasure), False, False)
+    rows, records = _found(writer, places, erasure)
+    return Erased(rows.num_rows, records.num_rows, _in_kafka(rows, records, erasure), False, False)
 
 
-def erase(session: SparkSession, places: Places, erasure: Erasure, *, history: bool) -> Erased:
+def erase(writer: TableWriter, places: Places, erasure: Erasure, *, history: bool) -> Erased:
     """Erase, and with `history` delete all old versions, too. The caller holds the lock.
 
     Raises InvalidInput CONDITION_INVALID and TABLE_MISSING, and Refused SHADOW_EXISTS.
     """
-    _refuse_shadow(session, places)
-    files = files_of(places.lake, session)
+    _refuse_shadow(writer.session, places)
+    files = files_of(places.lake, writer.session)
     versions = [version_of(DeltaLog(files, path)) for path in (places.target, places.quarantine)]
-    with ExitStack() as stack:
-        rows, records = _found(session, places, erasure, stack)
-        in_kafka = _in_kafka(rows, records, erasure)
-        at = datetime.now(UTC)
-        about = json.dumps({**metadata(places), "retired_at": name_of(at)})
-        complete(session, places)
-        known = asked(places.lake, session, lambda engine: batch_history(engine, places))
-        topics = {row.epoch: (row.topic, row.topic_id) for row in (*known.begins, *known.batches)}
-        gone = _remove(rows, "erased", places, about, topics, versions[0], at)
-        crash_points.at("erase_target", 0)
-        also = _remove(records, "retention", places, about, topics, versions[1], at) if records is not None else 0
-        crash_points.at("erase_quarantine", 0)
-    samples = _remove_samples(session, places, about)
+    rows, records = _found(writer, places, erasure)
+    in_kafka = _in_kafka(rows, records, erasure)
+    at = datetime.now(UTC)
+    about = json.dumps({**metadata(places), "retired_at": name_of(at)})
+    complete(writer, places)
+    known = asked(places.lake, writer.session, lambda engine: batch_history(engine, places))
+    topics = {row.epoch: (row.topic, row.topic_id) for row in (*known.begins, *known.batches)}
+    gone = _remove(writer, rows, "erased", places, about, topics, versions[0], at)
+    crash_points.at("erase_target", 0)
+    searched = erasure.quarantine_where is not None
+    also = _remove(writer, records, "retention", places, about, topics, versions[1], at) if searched else 0
+    crash_points.at("erase_quarantine", 0)
+    samples = _remove_samples(writer, places, about)
     pages = _remove_pages(places)
     if history:
         for path in (places.target, places.quarantine, *([places.quality] if samples else [])):
-            commits.vacuum(session, path, about, 0.0, short=True)
+            writer.vacuum(path, about)
     return Erased(gone, also, in_kafka, samples, history, pages)
 
 
-def _found(session: SparkSession, places: Places, erasure: Erasure, stack: ExitStack) -> tuple[DataFrame, DataFrame | None]:
-    """The positions (e, b, p, o, topic_id) of the rows and of the records, and the records' state, computed once."""
-    from pyspark.sql import functions as F
-
-    from ingest.runtime.kept_frame import kept
-
-    files = files_of(places.lake, session)
+def _found(writer: TableWriter, places: Places, erasure: Erasure) -> tuple[pa.Table, pa.Table]:
+    """The rows and the records (`erasure_condition.FOUND`)."""
+    files = files_of(places.lake, writer.session)
     if not DeltaLog(files, places.target).exists():
         raise table_missing(places.name, places.target)
-    rows = _selected(session.read.format("delta").load(places.target), erasure.where, "--where", TARGET)
-    records = None
+    rows, records = positions(writer, places.target, TARGET, erasure.where, "--where"), FOUND.empty_table()
     if erasure.quarantine_where is not None and DeltaLog(files, places.quarantine).exists():
-        frame = session.read.format("delta").load(places.quarantine).withColumn("text", F.col("value").cast("string"))
-        records = stack.enter_context(kept(_selected(frame, erasure.quarantine_where, "--quarantine-where", QUARANTINE)))
-    return stack.enter_context(kept(rows)), records
-
-
-def _selected(frame: DataFrame, where: str, option: str, columns: Columns) -> DataFrame:
-    from pyspark.errors import AnalysisException, ParseException
-    from pyspark.sql import functions as F
-
-    names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
-    more = [(F.col(name) if columns is QUARANTINE else F.lit(None).cast("string")).alias(name) for name in ("topic_id", "state")]
-    try:
-        found = frame.where(F.expr(where)).select(*(F.col(f"`{name}`").alias(to) for to, name in names.items()), *more)
-        found.schema  # noqa: B018 (analyses the condition)
-    except (AnalysisException, ParseException) as error:
-        raise InvalidInput(
-            "CONDITION_INVALID",
-            f"{option} {where!r}: {str(error).strip().splitlines()[0]}",
-            expected="an SQL condition over the table's columns, such as customer_id = 4711.",
-            remedy=f"correct {option}; `ingest sql` shows the columns.",
-        ) from error
-    return found
+        records = positions(writer, places.quarantine, QUARANTINE, erasure.quarantine_where, "--quarantine-where")
+    return rows, records
 
 
 def _remove(
-    found: DataFrame, kind: str, places: Places, about: str, topics: Mapping[int, tuple[str, str]], since: int, at: datetime
+    writer: TableWriter,
+    found: pa.Table,
+    kind: str,
+    places: Places,
+    about: str,
+    topics: Mapping[int, tuple[str, str]],
+    since: int,
+    at: datetime,
 ) -> int:
     """Store the counts in the ledger, then delete the positions; returns how many they are. `since` is a version that `found` has seen.
 
     The same statement cancels the counts of earlier statements that were cut off: what they counted is still there, and may be among these.
     """
-    session = found.sparkSession
     path, columns = (places.target, TARGET) if kind == "erased" else (places.quarantine, QUARANTINE)
-    counts = {row.key: row for row in asked(places.lake, session, lambda engine: cancelled(engine, places, kind, at))}
-    counts |= {row.key: row for row in _counted(places, kind, found, topics, at)}
+    counts = {row.key: row for row in asked(places.lake, writer.session, lambda engine: cancelled(engine, places, kind, at))}
+    counts |= {row.key: row for row in _counted(writer, places, kind, found, topics, at)}
     if not counts:
         return 0
     rows = list(counts.values())
-    commits.merge_retired(session, places.ledger, about, [vars(row) for row in rows])
+    writer.merge_retired(places, about, [vars(row) for row in rows])
     crash_points.at("erase_counted", 0)
-    commits.delete_positions(found, path, columns, about)
-    return settle(session, places, about, rows, since, at)
+    writer.delete_positions(found, path, columns, about)
+    return settle(writer, places, about, rows, since, at)
 
 
-def _counted(places: Places, kind: str, found: DataFrame, topics: Mapping[int, tuple[str, str]], at: datetime) -> list[LedgerRow]:
+def _counted(
+    writer: TableWriter, places: Places, kind: str, found: pa.Table, topics: Mapping[int, tuple[str, str]], at: datetime
+) -> list[LedgerRow]:
     """The ledger rows of kind `erased` (rows) or `retention` (records). `topics` has name and id of the topic by epoch."""
-    from pyspark.sql import functions as F
-
-    became_rows = F.count_if(F.col("state") == "replayed").alias("replayed")
-    counted = (F.count("*").alias("n"), F.min("o").alias("first"), F.max("o").alias("last"), became_rows)
-    groups = found.groupBy("e", "b", "p").agg(*counted).collect()
-    return removed_rows(kind, places, groups, topics, version_of(DeltaLog(files_of(places.lake, found.sparkSession), places.target)), at)
+    known = found.append_column("r", pc.fill_null(pc.equal(found["state"], "replayed"), False).cast(pa.int64()))
+    grouped = known.group_by(["e", "b", "p"]).aggregate([("o", "count"), ("o", "min"), ("o", "max"), ("r", "sum")])
+    groups = grouped.rename_columns({"o_count": "n", "o_min": "first", "o_max": "last", "r_sum": "replayed"}).to_pylist()
+    return removed_rows(kind, places, groups, topics, version_of(DeltaLog(files_of(places.lake, writer.session), places.target)), at)
 
 
-def _in_kafka(rows: DataFrame, records: DataFrame | None, erasure: Erasure) -> tuple[InKafka, ...]:
-    from pyspark.sql import functions as F
+def _in_kafka(rows: pa.Table, records: pa.Table, erasure: Erasure) -> tuple[InKafka, ...]:
+    both = pa.concat_tables([rows, records.filter(pc.equal(records["topic_id"], erasure.topic_id))])
+    found = []
+    for partition, first in sorted(erasure.earliest.items()):
+        offsets = both.filter((pc.field("p") == partition) & (pc.field("o") >= first))["o"]
+        if len(offsets):
+            found.append(InKafka(partition, pc.count_distinct(offsets).as_py(), pc.max(offsets).as_py()))
+    return tuple(found)
 
-    both = rows if records is None else rows.union(records.where(F.col("topic_id") == erasure.topic_id))
-    found = F.lit(False)
-    for partition, first in erasure.earliest.items():
-        found |= (F.col("p") == partition) & (F.col("o") >= first)
-    spans = both.where(found).groupBy("p").agg(F.countDistinct("o").alias("n"), F.max("o").alias("last")).orderBy("p").collect()
-    return tuple(InKafka(row["p"], row["n"], row["last"]) for row in spans)
 
-
-def _remove_samples(session: SparkSession, places: Places, about: str) -> bool:
+def _remove_samples(writer: TableWriter, places: Places, about: str) -> bool:
     """Remove all values of rows from the quality table, because they may be the person's."""
     from ingest.run import table_lock
 
-    if not DeltaLog(files_of(places.lake, session), places.quality).exists():
+    if not DeltaLog(files_of(places.lake, writer.session), places.quality).exists():
         return False
-    with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
-        commits.blank_samples(session, places.quality, about)
+    with table_lock.alone(writer.session, places.lake, f"{places.root}/.quality"):
+        writer.blank_samples(places.quality, about)
     return True
 
 
@@ -212,7 +194,7 @@ def _remove_pages(places: Places) -> bool | None:
     return not folder.exists()
 
 
-def _refuse_shadow(session: SparkSession, places: Places) -> None:
+def _refuse_shadow(session: SparkSession | None, places: Places) -> None:
     if shadow_exists(session, places):
         raise Refused(
             "SHADOW_EXISTS",

@@ -23,6 +23,7 @@ from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, asked, quoted
 from ingest.delta.stored_rows import QUARANTINE, TARGET
+from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.ledger.batch_history import version_of
 from ingest.ledger.ledger_reader import ledger_rows
 from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
@@ -152,21 +153,21 @@ def cancelled(engine: Engine, places: Places, kind: str, now: datetime) -> list[
 
 def remove(session: SparkSession, places: Places, retired: Retired, about: dict[str, object]) -> int:
     """Count the records in the ledger, then delete them; returns how many they are."""
-    text = json.dumps({**about, "retired_at": name_of(retired.at)})
-    commits.merge_retired(session, places.ledger, text, [vars(row) for row in retired.rows])
+    text, writer = json.dumps({**about, "retired_at": name_of(retired.at)}), SparkWriter(session)
+    writer.merge_retired(places, text, [vars(row) for row in retired.rows])
     crash_points.at("maintain_counted", 0)
     commits.delete_retired(session, places.quarantine, text, retired.condition)
     crash_points.at("maintain_deleted", 0)
-    return settle(session, places, text, retired.rows, retired.since, retired.at)
+    return settle(writer, places, text, retired.rows, retired.since, retired.at)
 
 
-def settle(session: SparkSession, places: Places, about: str, counted: Sequence[LedgerRow], since: int, at: datetime) -> int:
+def settle(writer: TableWriter, places: Places, about: str, counted: Sequence[LedgerRow], since: int, at: datetime) -> int:
     """Correct the count of a statement, if its commit shows another; returns how many rows or records it has removed. As `recounted`."""
-    rows = asked(places.lake, session, lambda engine: recounted(engine, places, counted, since, at))
+    rows = asked(places.lake, writer.session, lambda engine: recounted(engine, places, counted, since, at))
     if rows is None:
         return sum(_removed(row) for row in counted if row.why == name_of(at))
     if rows:
-        commits.merge_retired(session, places.ledger, about, [vars(row) for row in rows])
+        writer.merge_retired(places, about, [vars(row) for row in rows])
     return sum(_removed(row) for row in rows if row.why == name_of(at))
 
 

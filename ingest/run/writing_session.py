@@ -33,18 +33,20 @@ def with_writer(
     *,
     only_look: bool = False,
     discreet: bool = False,
+    any_contract: bool = False,
 ) -> T:
     """The result of `work`, which writes this table, while its lock is held. No JVM starts if the direct writer can write the table.
 
     Otherwise Spark writes, and with INGEST_WRITER=spark always. `work` is called again if the table is found unfit only then: like after a
     crash, it does what is left. `only_look` as in `writing_session`, `discreet` as in `spark.start`.
+    With `any_contract` the table need not match its contract.
 
     Raises Refused LOCKED, InvalidInput WRITER_INVALID, InvalidEnvironment PLATFORM_UNFIT, and the errors of `work`.
     """
     if writer_setting() is not Writer.SPARK:
         try:
             refuse_direct(contract, places)
-            writer = DirectWriter(contract)
+            writer = DirectWriter(None if any_contract else contract)
             if only_look:
                 return work(writer)
             with table_lock.holding(None, places):

@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 from ingest.cli.verify import _sum
 from ingest.delta import writer as commits
 from ingest.delta.delta_sql import DataFusion
+from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.table_definitions import QUALITY_FIELDS
+from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.repair import erasure
 from ingest.repair.erasure import Erased, Erasure, InKafka
 from ingest.repair.shadow import shadow_of
@@ -31,6 +33,16 @@ MakeDesk = Callable[..., Desk]
 
 PERSON = "ada@example.org"
 WANTED = Erasure(f"mail = '{PERSON}'", f"text LIKE '%{PERSON}%'", TOPIC_ID, {0: 2})
+
+
+@pytest.fixture(params=[True, False], ids=["direct", "spark"])
+def by_workers(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def writer(one: Desk) -> TableWriter:
+    """As another process has it."""
+    return SparkWriter(one.session.newSession()) if one.direct is None else DirectWriter()
 
 
 def with_a_person(desk: MakeDesk) -> Desk:
@@ -67,15 +79,15 @@ def test_an_erasure_leaves_no_trace_of_the_person_and_the_balance_holds(desk: Ma
     """With deletion vectors, the erased rows would stay in the table's files."""
     one = with_a_person(desk)
     assert files_that_contain(one.places.root, PERSON), "otherwise the last assertion would prove nothing"
-    assert erasure.look(one.session, one.places, WANTED) == Erased(2, 1, (InKafka(0, 2, 3),), False, False)
+    assert erasure.look(writer(one), one.places, WANTED) == Erased(2, 1, (InKafka(0, 2, 3),), False, False)
     assert one.rows("id") == [("a",), ("b",), ("c",)]
-    assert erasure.erase(one.session, one.places, WANTED, history=True) == Erased(2, 1, (InKafka(0, 2, 3),), False, True)
+    assert erasure.erase(writer(one), one.places, WANTED, history=True) == Erased(2, 1, (InKafka(0, 2, 3),), False, True)
     assert one.rows("id") == [("b",)]
     assert [row["value"] for row in one.quarantine()] == [b"{"]
     assert balanced(one).endswith("inserted 3 - removed by retention or erasure 2")
     assert files_that_contain(one.places.root, PERSON) == []
     # Repeated: there is nothing left to do, and nothing is counted twice.
-    assert erasure.erase(one.session, one.places, WANTED, history=True) == Erased(0, 0, (), False, True)
+    assert erasure.erase(writer(one), one.places, WANTED, history=True) == Erased(0, 0, (), False, True)
     balanced(one)
     # The next start takes the table as it is, and a real loss in the same batch is still found.
     one.table = one.open()
@@ -86,11 +98,12 @@ def test_an_erasure_leaves_no_trace_of_the_person_and_the_balance_holds(desk: Ma
 
 @pytest.mark.slow
 def test_a_condition_that_spark_cannot_read_is_refused_and_nothing_is_erased(desk: MakeDesk) -> None:
+    """This process refuses first what it does not translate exactly; Spark then looks at it."""
     one = with_a_person(desk)
     for wrong in ("no_such_column = 1", "mail = ", "mail"):
         with pytest.raises(InvalidInput) as error:
-            erasure.erase(one.session, one.places, Erasure(wrong, None, TOPIC_ID, {}), history=False)
-        assert error.value.code == "CONDITION_INVALID"
+            erasure.erase(writer(one), one.places, Erasure(wrong, None, TOPIC_ID, {}), history=False)
+        assert error.value.code == ("CONDITION_INVALID" if one.direct is None else "DIRECT_UNFIT")
     assert len(one.rows("id")) == 3
 
 
@@ -108,7 +121,7 @@ def test_what_quality_checks_have_kept_of_rows_goes_too(desk: MakeDesk) -> None:
     ]
     commits.append_quality(one.session, one.contract, one.places, rows)
     assert files_that_contain(one.places.quality, PERSON)
-    assert erasure.erase(one.session, one.places, WANTED, history=True).samples
+    assert erasure.erase(writer(one), one.places, WANTED, history=True).samples
     assert files_that_contain(one.places.root, PERSON) == []
 
 
@@ -117,7 +130,7 @@ def test_an_erasure_is_refused_while_a_rebuilds_shadow_has_copies_of_the_rows(de
     one = with_a_person(desk)
     write_deltalake(shadow_of(one.places).target, pa.table({"id": ["a"]}))
     with pytest.raises(Refused, match="SHADOW_EXISTS"):
-        erasure.erase(one.session, one.places, WANTED, history=False)
+        erasure.erase(writer(one), one.places, WANTED, history=False)
     assert len(one.rows("id")) == 3
 
 
@@ -136,9 +149,9 @@ def test_an_erasure_cut_off_balances_and_is_completed_by_repeating_it(desk: Make
 
     with monkeypatch.context() as killed, pytest.raises(Killed):
         killed.setattr("ingest.runtime.crash_points.at", at)
-        erasure.erase(one.session, one.places, WANTED, history=True)
+        erasure.erase(writer(one), one.places, WANTED, history=True)
     balanced(one)
-    erasure.erase(one.session, one.places, WANTED, history=True)
+    erasure.erase(writer(one), one.places, WANTED, history=True)
     assert one.rows("id") == [("b",)]
     assert balanced(one).endswith("inserted 3 - removed by retention or erasure 2")
     assert files_that_contain(one.places.root, PERSON) == []
@@ -154,8 +167,8 @@ def test_a_count_whose_erasure_was_given_up_excuses_no_loss(desk: MakeDesk, monk
 
     with monkeypatch.context() as killed, pytest.raises(Killed):
         killed.setattr("ingest.runtime.crash_points.at", at)
-        erasure.erase(one.session, one.places, WANTED, history=False)
-    erasure.erase(one.session, one.places, Erasure("id = 'b'", None, TOPIC_ID, {}), history=False)
+        erasure.erase(writer(one), one.places, WANTED, history=False)
+    erasure.erase(writer(one), one.places, Erasure("id = 'b'", None, TOPIC_ID, {}), history=False)
     balanced(one)
     rows = DeltaTable(one.places.target).to_pyarrow_table()
     write_deltalake(one.places.target, rows.filter(pc.not_equal(rows["id"], "a")), mode="overwrite")
@@ -185,7 +198,8 @@ def test_of_two_overlapping_erasures_each_counts_what_it_has_removed_itself(
     """No lock keeps another erasure away on an object store. Rows that both counted would excuse the loss of as many others."""
     one = with_rows_and_records(desk)
     begun: list[str] = []
-    count, at = commits.merge_retired, crash_points.at
+    kind, at = type(writer(one)), crash_points.at
+    count = kind.merge_retired
 
     def counted(*given: Any) -> None:
         meanwhile()
@@ -194,13 +208,13 @@ def test_of_two_overlapping_erasures_each_counts_what_it_has_removed_itself(
     def meanwhile() -> None:
         if not begun:
             begun.append(other)
-            assert erasure.erase(one.session.newSession(), one.places, of(*other), history=False) == Erased(2, 2, (), False, False)
+            assert erasure.erase(writer(one), one.places, of(*other), history=False) == Erased(2, 2, (), False, False)
 
     if when == "before it counts":
-        monkeypatch.setattr(commits, "merge_retired", counted)
+        monkeypatch.setattr(kind, "merge_retired", counted)
     else:
         monkeypatch.setattr(crash_points, "at", lambda point, *more: meanwhile() if point == "erase_counted" else at(point, *more))
-    done = erasure.erase(one.session, one.places, of("b", "c"), history=False)
+    done = erasure.erase(writer(one), one.places, of("b", "c"), history=False)
     left = sorted({*"abcd"} - {*"bc", *other})
     assert (done.rows, done.records) == (2 - len({*"bc"} & {*other}), 2 - len({*"bc"} & {*other}))
     assert [id for (id,) in one.rows("id")] == [row["event_id"] for row in one.quarantine()] == left
@@ -224,10 +238,32 @@ def test_a_count_of_records_that_was_cut_off_is_cancelled_by_an_overlapping_eras
 
     with monkeypatch.context() as killed, pytest.raises(Killed):
         killed.setattr(crash_points, "at", at)
-        erasure.erase(one.session, one.places, of("b", "c"), history=False)
-    erasure.erase(one.session, one.places, of("a", "b"), history=False)
+        erasure.erase(writer(one), one.places, of("b", "c"), history=False)
+    erasure.erase(writer(one), one.places, of("a", "b"), history=False)
     balanced(one)
     assert [row["event_id"] for row in one.quarantine()] == ["c", "d"]
     one.session.sql(f"DELETE FROM delta.`{one.places.quarantine}` WHERE event_id = 'c'").collect()
     found = verify(DataFusion(), one.contract, one.places)
     assert found.quarantine.retired == 2 and [(each.table, each.rows) for each in found.deletes] == [("quarantine", 1)]
+
+
+@pytest.mark.slow
+def test_a_condition_finds_the_rows_that_spark_finds(desk: MakeDesk) -> None:
+    """Also in bytes that are no text."""
+    one = desk({"mail": "STRING", "n": "INT", "s": "STRUCT<x: INT>"}, rules=[{"name": "small", "check": "n < 100"}])
+    mails = (PERSON, "b", None, PERSON.upper())
+    rows = (order(f"i{at}", mail=mail, n=at, s={"x": at}) for at, mail in enumerate(mails))
+    one.batch(*rows, b"\xff" + PERSON.encode(), "{", order("y", n=100))
+    one.batch(order("c", mail=f"{PERSON} ", n=None))
+    conditions = (
+        (f"mail = '{PERSON}'", f"text LIKE '%{PERSON}%'"),
+        (f"lower(mail) = '{PERSON}'", "reason_code = 'broken_rule' AND `offset` > 2"),
+        ("mail LIKE '%ada%'", "event_id = 'y'"),
+        ("mail IS NULL OR n > 1", "state <> 'open'"),
+        ("s.x IN (1, 2)", "length(text) < 5"),
+        ("true", "NOT contains(text, 'ada')"),
+    )
+    for where, quarantine_where in conditions:
+        wanted = Erasure(where, quarantine_where, TOPIC_ID, {0: 1})
+        expected = erasure.look(SparkWriter(one.session), one.places, wanted)
+        assert erasure.look(DirectWriter(), one.places, wanted) == expected, (where, quarantine_where)
