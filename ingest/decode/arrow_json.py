@@ -8,7 +8,9 @@ It alone decides what is wrong with a record. So the typed decoder and its check
 from __future__ import annotations
 
 import binascii
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -71,16 +73,18 @@ class BatchDecoder:
     def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Split each batch into one of valid records and one of all others, with its own columns and the plan's. Changes the row order."""
         for batch in batches:
-            rows, taken = [], np.ones(batch.num_rows, bool)
-            for at, value in enumerate(batch.column(VALUE).to_pylist()):
-                try:
-                    rows.append(self._typed(value))
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # TypeError: a tombstone
-                    taken[at] = False
+            with _no_collection():
+                rows, taken = [], np.ones(batch.num_rows, bool)
+                for at, value in enumerate(batch.column(VALUE).to_pylist()):
+                    try:
+                        rows.append(self._typed(value))
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # TypeError: a tombstone
+                        taken[at] = False
+                found = _fields(list(self._plan.events), rows)
+                del rows
             if not taken.any():
                 yield self._of_others(batch)
                 continue
-            found = _fields(list(self._plan.events), rows)
             tried = batch if taken.all() else batch.filter(pa.array(taken))
             right = ~found.odd & (_keys(tried.column(VALUE)) == found.keys)
             if self._floats:
@@ -111,6 +115,18 @@ class BatchDecoder:
         """The records' columns and the decoded ones."""
         names = [*records.schema.names, *(field.name for field in self._plan.columns)]
         return pa.RecordBatch.from_arrays([*records.columns, *columns], names=names)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's collector of cycles: decoded values have none, and it would look at each of them several times."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _keys(texts: pa.Array) -> np.ndarray:
