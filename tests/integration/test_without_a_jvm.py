@@ -288,6 +288,18 @@ def test_an_erasure(lane: MakeLane, no_java: NoJava) -> None:
         one.run()
 
 
+def test_a_table_that_only_spark_can_rewrite_is_erased_from_by_spark(lane: MakeLane, no_java: NoJava) -> None:
+    """It has a change data feed, so the direct writer may add to it, but not write its files again."""
+    one = lane(COLUMNS, properties={"delta.enableChangeDataFeed": "true"})
+    one.send(order("a", n=1, mail=PERSON), order("b", n=2, mail="b"))
+    one.run()
+    assert "epoch" in no_java.typed(one, "seek", "events", "--to", "latest")
+    code, document = typed(one, "erase", "events", "--where", f"mail = '{PERSON}'", more={"INGEST_WRITER": "auto"})
+    assert (code, document["tables"][0]["rows"]) == (0, 1), document
+    assert one.ids() == ["b"]
+    one.balanced()
+
+
 def topic_state_of(one: Lane) -> Callable[[], TopicState]:
     source = one.contract.source
     return partial(current_state, KafkaOptions(one.bootstrap_servers), source.topic, source.isolation_level)
