@@ -62,6 +62,7 @@ def test_the_contract_may_change_between_a_failed_attempt_and_its_repetition(lan
 
     with monkeypatch.context() as patch:
         patch.setattr("ingest.batch.batch.commits.merge_target", killed)
+        patch.setattr("ingest.batch.staged.Staged.new_files", killed)
         assert one.stopped().code == "KILLED"
     assert one.quarantine().count() == 1 and one.ids() == ["a"]
     one.contract = changed(one, rules=[{"name": "large", "check": "n >= 10"}])

@@ -62,6 +62,8 @@ def test_a_batch_merged_after_a_restore_is_detected_by_its_look_back_and_the_nex
 ) -> None:
     """The restore comes between the batch's last check of the table and its MERGE, so Delta accepts the MERGE."""
     one = desk()
+    if one.direct is not None:
+        pytest.skip("a commit of the direct writer is at the version after its look, or not at all (test_direct_writer.py)")
     one.batch(order("a"))
     one.batch(order("b"))
     for_path = DeltaTable.forPath
