@@ -38,8 +38,8 @@ def plan(
     ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Show how a contract differs from its table, and whether Delta in Spark has to write it. Each difference needs nothing,
-    `ingest apply`, or a new table (exit 3).
+    """Show how a contract differs from its table. Each difference needs nothing, `ingest apply`, or a new table
+    (exit 3). It also says which tables Delta in Spark has to write.
 
     Example, for a pull request: ingest plan --against ../main
     """

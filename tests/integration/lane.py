@@ -58,6 +58,11 @@ class Lane:
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), contract.pipeline, contract.table)
         self.query: TableQuery | None = None
         self.direct = direct  # who writes
+        self.auto = False  # let the tables decide
+
+    @property
+    def _writer(self) -> Writer:
+        return Writer.AUTO if self.auto else Writer.DIRECT if self.direct else Writer.SPARK
 
     def send(self, *records: Record | str) -> None:
         """Send without a transaction, so that offsets have no gaps."""
@@ -90,9 +95,7 @@ class Lane:
         reports: list[BatchReport] = []
         kafka = KafkaOptions(self.bootstrap_servers)
         topic = describe(kafka, self.contract.source.topic)
-        self.query = query = TableQuery(
-            self.contract, self.places, kafka, topic, reports.append, writer=Writer.DIRECT if self.direct else Writer.SPARK
-        )
+        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append, writer=self._writer)
         query.start(self.session, Trigger(once=True), max_records)
         while not query.poll() or query.reopen() is not None:
             time.sleep(0.02)

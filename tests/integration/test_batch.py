@@ -11,7 +11,9 @@ from kafka.admin import NewPartitions
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.batch.batch import BatchReport, Table, compute_state, process
+from ingest.batch.direct import process_direct
 from ingest.decode.rule_check import check_rules
+from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.integration.lane import Lane, Record, order
@@ -250,11 +252,12 @@ def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_w
     one.run()
     one.send(*(order(name) for name in "bcd"))
 
-    def expired_meanwhile(records: DataFrame, number: int, table: Table) -> BatchReport:
+    def expired_meanwhile(records: DataFrame, number: int, table: Table, *writer: DirectWriter) -> BatchReport:
         one.expire(before=3)
-        return process(records, number, table)
+        return process_direct(records, number, table, *writer) if writer else process(records, number, table)
 
-    monkeypatch.setattr("ingest.run.table_query.process", expired_meanwhile)
+    for name in ("process", "process_direct"):
+        monkeypatch.setattr(f"ingest.run.table_query.{name}", expired_meanwhile)
     assert one.stopped().code == "RECORDS_EXPIRED", "reported by the epoch that the run opens after the failed batch"
     assert len(one.batches()) == 1 and one.ids() == ["a"]
     monkeypatch.undo()

@@ -13,8 +13,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from ingest.batch.batch import BatchReport, Table, process
+from ingest.batch.direct import process_direct
 from ingest.delta import writer
 from ingest.delta.delta_sql import At, DataFusion, Unreadable
+from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
 from ingest.recovery.idle import Waiting, waiting
@@ -205,13 +207,14 @@ def test_a_run_whose_checkpoint_is_deleted_opens_a_new_epoch_by_itself(lane: Mak
     one.send(order("a"), "{", order("b"))
     checkpoints: list[str] = []
 
-    def deleted_once(records: DataFrame, number: int, table: Table) -> BatchReport:
+    def deleted_once(records: DataFrame, number: int, table: Table, *writer: DirectWriter) -> BatchReport:
         if len(checkpoints) == 1:
             shutil.rmtree(checkpoints[0])
         checkpoints.append(table.epoch.checkpoint)
-        return process(records, number, table)
+        return process_direct(records, number, table, *writer) if writer else process(records, number, table)
 
-    monkeypatch.setattr("ingest.run.table_query.process", deleted_once)
+    for name in ("process", "process_direct"):
+        monkeypatch.setattr(f"ingest.run.table_query.{name}", deleted_once)
     assert [report.epoch for report in one.run(max_records=1)] == [1, 2, 2]
     assert one.ids() == ["a", "b"] and one.quarantine().count() == 1
     one.balanced()
@@ -233,6 +236,7 @@ def test_a_batch_that_failed_between_its_commits_is_rolled_back_and_repeated_in_
 @pytest.mark.slow
 def test_a_table_with_a_feature_that_deltalake_lacks_is_read_through_spark(lane: MakeLane) -> None:
     one = lane()
+    one.auto = True
     one.send(order("a"))
     one.run()
     one.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
