@@ -139,7 +139,8 @@ def test_the_speed_of_transactions_on_the_delivery_page_was_measured() -> None:
 def test_make_bench_runs_existing_modules_with_options_that_they_support() -> None:
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
     recipe = makefile[makefile.index("\nbench:") :].split("\n\n")[0]
-    runs = re.findall(r"python -m bench\.(\w+) --json docs/benchmarks/(\w+)\.json", recipe)
-    assert len(runs) == recipe.count("\n\t@") and ("throughput", "throughput") in runs
-    for module, _ in runs:
-        assert '"--json"' in (PROJECT / "bench" / f"{module}.py").read_text(encoding="utf-8"), module
+    runs = re.findall(r"python -m bench\.(\w+)((?: .*)?) --json docs/benchmarks/([\w-]+)\.json", recipe)
+    assert len(runs) == recipe.count("\n\t@") and ("throughput", "", "throughput") in runs
+    for module, more, _ in runs:
+        text = (PROJECT / "bench" / f"{module}.py").read_text(encoding="utf-8")
+        assert all(f'"{option}"' in text for option in ("--json", *re.findall(r"--\w+", more))), module
