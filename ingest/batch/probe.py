@@ -9,20 +9,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.delta.data_file import StagedFile
+from ingest.batch.staged_parts import Part
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import DataFile, LiveTable
 from ingest.delta.partition import read
 
 
-def near(staged: StagedFile | None, target: LiveTable, event_id: Sequence[str]) -> list[DataFile]:
-    """The live files of the target that may hold an event id of the staged file, by the bounds of both. None: all files."""
+def near(part: Part, target: LiveTable, event_id: Sequence[str]) -> list[DataFile]:
+    """The live files of the target that may hold an event id of this part, by the bounds of both."""
     live = list(target.live.values())
-    if staged is None or not live:
+    if not live:
         return live
-    mine = target.described(staged.addition()["add"])
-    least, greatest = ({name: bounds[name] for name in event_id if name in bounds} for bounds in (mine.least, mine.greatest))
-    return [file for file in live if _overlaps(least, greatest, file)]
+    if part.file is not None:
+        mine = target.described(part.file.addition()["add"])
+        bounds = {name: (mine.least[name], mine.greatest.get(name)) for name in event_id if name in mine.least}
+    else:
+        assert part.data is not None, "a part is a file or in memory"
+        bounds = {name: ends for name in event_id if (ends := _ends(part.data[name])) is not None}
+    return [file for file in live if _overlaps(bounds, file)]
+
+
+def _ends(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    """The least and the greatest value; None for types without an order, and without values."""
+    if pa.types.is_binary(values.type) or values.null_count == len(values):
+        return None
+    found = pc.min_max(values)
+    return found["min"].as_py(), found["max"].as_py()
 
 
 def probe(ids: pa.Table, file: DataFile, folder: str) -> np.ndarray:
@@ -41,10 +53,10 @@ def probe(ids: pa.Table, file: DataFile, folder: str) -> np.ndarray:
     return hits
 
 
-def _overlaps(least: Mapping[str, Any], greatest: Mapping[str, Any], file: DataFile) -> bool:
-    """Whether the bounds overlap in every column that has them in both files."""
-    for name in least:
+def _overlaps(bounds: Mapping[str, tuple[Any, Any]], file: DataFile) -> bool:
+    """Whether the bounds overlap those of the file in every column that has them in both. A greatest value of None: there is no bound."""
+    for name, (least, greatest) in bounds.items():
         low, high = file.least.get(name), file.greatest.get(name)
-        if (high is not None and least[name] > high) or (low is not None and name in greatest and greatest[name] < low):
+        if (high is not None and least > high) or (low is not None and greatest is not None and greatest < low):
             return False
     return True

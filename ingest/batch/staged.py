@@ -111,7 +111,7 @@ class Staged:
         """
         names = [*dict.fromkeys((*self.event_id, *POSITION))]
         for number, part in enumerate(self.rows.parts):
-            files = near(part.file, target, self.event_id)
+            files = near(part, target, self.event_id)
             if not files:
                 continue
             mine = part.columns(self.rows.folder, self._schema([*names, TIME, PAYLOAD_HASH])).append_column(
@@ -147,7 +147,7 @@ class Staged:
         for number, part in enumerate(self.rows.parts):
             if not part.kept.any():
                 continue
-            new = [file for file in near(part.file, target, self.event_id) if number not in self._probed.get(file.path, {})]
+            new = [file for file in near(part, target, self.event_id) if number not in self._probed.get(file.path, {})]
             if new:
                 ids = part.columns(self.rows.folder, self._schema(self.event_id))
                 for file in new:

@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.batch import probe, staged_parts
+from ingest.batch import staged as staged_module
 from ingest.batch.staged import Staged
 from ingest.batch.staged_parts import Parts, remove_all
 from ingest.delta import partition
@@ -213,3 +215,34 @@ def test_every_file_is_on_the_disk_before_it_is_named_and_is_written_once_if_not
     staged = desk.staged(tasks(shape, desk, [1, 2, 3, 4, 5]), sizes)
     first, second = (staged.new_files(desk.writer.looked_at(desk.places.target)) for _ in range(2))
     assert first == second and sorted(synced) == sorted(each.path for each in first)
+
+
+@pytest.mark.parametrize("sizes", [MEMORY, FILES], ids=["memory", "files"])
+@pytest.mark.parametrize("conflicts", ["batch", "table"])
+def test_files_whose_bounds_exclude_the_batch_cost_it_nothing(conflicts: str, sizes: Sizes, tmp_path: Path) -> None:
+    """A table gets a file a batch: what is done for each of them makes every batch slower than the one before."""
+    shape = replace(SHAPES[0], conflicts=conflicts)
+    desk = LocalDesk(shape.contract(), tmp_path)
+    for ids in ([0, 1], [2, 3], [4, 5]):
+        desk.process(tasks(shape, desk, ids), sizes)
+    staged = desk.staged(tasks(shape, desk, [5, 6, 7]), sizes)
+    looked_at: list[str] = []
+
+    def probed(ids: pa.Table, file: Any, folder: str) -> Any:
+        looked_at.append(file.path)
+        return probe.probe(ids, file, folder)
+
+    def read(folder: str, file: Any, schema: pa.Schema) -> pa.Table:
+        looked_at.append(file.path)
+        return partition.read(folder, file, schema)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staged_module, "probe", probed)
+        patch.setattr(staged_module, "read", read)
+        staged.mark_copies()
+        target = desk.writer.looked_at(desk.places.target)
+        if conflicts == "table":
+            staged.compare(target, (1,))
+        staged.new_files(target)
+    (path,) = {*looked_at}
+    assert 5 in {int(str(id)[-1]) for id in _ids(desk.places.target, path)}
