@@ -302,3 +302,28 @@ def _send_many(one: Lane, values: list[str], partition: int) -> None:
         producer.send(one.contract.source.topic, value.encode(), partition=partition)
     producer.flush()
     producer.close()
+
+
+def test_a_table_that_needs_spark_from_now_on_is_written_by_spark_in_a_new_epoch(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `auto`: somebody switches on a feature that the direct writer does not know, while the run is open."""
+    one = lane({"n": "INT"})
+    one.auto = True
+    one.send(order("a", n=1))
+    one.run()
+    source_options = TableQuery._source_options
+    altered: list[int] = []
+
+    def alter(self: TableQuery, starts: Any, max_records: Any) -> dict[str, str]:  # between the start and the first batch
+        if not altered:
+            altered.append(1)
+            one.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+        return source_options(self, starts, max_records)
+
+    monkeypatch.setattr(TableQuery, "_source_options", alter)
+    one.send(order("a", n=1), order("b", n=2), "{")
+    reports = one.run()
+    assert [(report.epoch, report.inserted, report.duplicate, report.quarantined) for report in reports] == [(3, 1, 1, 1)]
+    assert one.ids() == ["a", "b"]
+    newest = one.log().commit(one.log().newest())
+    assert newest.operation == "MERGE" and newest.batch_commit is not None and newest.batch_commit.id.epoch == 3
+    one.balanced()
