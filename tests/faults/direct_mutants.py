@@ -65,8 +65,8 @@ DIRECT_MUTANTS = (
         f"{STAGED}a_file_without_statistics_is_opened",
         "I3",
         "batch/probe.py",
-        "(high is not None and least[name] > high)",
-        "high is None or least[name] > high",
+        "(high is not None and least > high)",
+        "high is None or least > high",
     ),
     (
         "the maximum of a long text is cut and not raised",
