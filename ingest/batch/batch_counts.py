@@ -14,7 +14,8 @@ from ingest.batch.conflicts import CONFLICT, DUPLICATE
 from ingest.batch.dedup import DIFFERS, POSITION, later_copies
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import PAYLOAD, with_payload
+from ingest.decode.decoder import with_payload
+from ingest.decode.payload import PAYLOAD
 
 
 def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:

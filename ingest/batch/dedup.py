@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.decode.payload import PAYLOAD
+
 POSITION = ("_partition", "_offset")
-PAYLOAD, ROW, DIFFERS = "__payload", "__row", "__differs"
+ROW, DIFFERS = "__row", "__differs"
 TIME = "_kafka_timestamp"
 
 

@@ -45,7 +45,7 @@ from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation, nothing_stored
 from ingest.delta.table_definitions import QUARANTINE_FIELDS
 from ingest.kafka.intervals import Intervals
-from ingest.kafka.offsets import OffsetRange, Planned, planned
+from ingest.kafka.offsets import Planned, planned
 from ingest.recovery.replay import replay
 from ingest.runtime import crash_points
 from ingest.runtime.files import local_path
@@ -169,18 +169,18 @@ class _Batch:
         event_id = event_id_columns(contract)
         # No two records have the same position.
         hashed = () if contract.event_id.kind == "position" else event_id
-        stage = Stage(events, self.target_folder, self.prefix, hashed, with_statistics, contract.conflicts == "table", self._refused())
+        quarantined = self._refused()
+        stage = Stage(events, self.target_folder, self.prefix, hashed, with_statistics, contract.conflicts == "table", quarantined)
         found = self._run(for_workers(self._records), stage.rows)
         rows = Parts(self.target_folder, events.schema, with_statistics, events.partition_by, self.prefix, found[TARGET])
-        schema = self._refused().schema
-        wrong = Parts(self.quarantine_folder, schema, QUARANTINE_STATISTICS, (), self.prefix, found[QUARANTINE])
+        wrong = Parts(self.quarantine_folder, quarantined.schema, QUARANTINE_STATISTICS, (), self.prefix, found[QUARANTINE])
         return Staged(event_id, events.payload, rows, wrong)
 
     def rows_read_before(self) -> dict[int, Any]:
         """The offsets of the batch, by partition, that are rows of the target already."""
         runs = Intervals.of_offsets(self._table.epoch.epochs_of_topic)
         epochs = (f"`_epoch` BETWEEN {start} AND {end - 1}" for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True))
-        where = f"({_inside(self._plan.ranges, '_partition', '_offset')}) AND ({' OR '.join(epochs)})"
+        where = f"({stored_rows.in_ranges(self._plan.ranges, stored_rows.TARGET)}) AND ({' OR '.join(epochs)})"
         target = self._writer.looked_at(self._table.places.target)
         return dict(stored_rows.positions(DataFusion(), At(target.path, target.version), stored_rows.TARGET, where))
 
@@ -246,13 +246,8 @@ class _Batch:
     def _refused(self) -> Refused:
         writer, plan = self._table.epoch.writer, self._plan
         same: dict[str, int | str] = {"topic": writer.topic.name, "topic_id": writer.topic.id, "contract_hash": writer.contract_hash}
-        same |= {
-            "epoch": writer.epoch,
-            "batch": self._number,
-            "state": "open",
-            "state_changed_at": round(plan.planned_at.timestamp() * 1_000_000),
-        }
-        same |= {"state_by": "ingest run"}
+        same |= {"epoch": writer.epoch, "batch": self._number, "state": "open", "state_by": "ingest run"}
+        same["state_changed_at"] = round(plan.planned_at.timestamp() * 1_000_000)
         schema = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")
         ids = event_id_columns(self._table.contract)
         return Refused(schema, self.quarantine_folder, self.prefix, ids, QUARANTINE_STATISTICS, tuple(same.items()))
@@ -283,7 +278,3 @@ def insertion(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) 
     metrics = {"numSourceRows": sum(each.offered for each in outcome.values()), "numTargetRowsInserted": inserted}
     metrics |= {"numTargetRowsUpdated": 0, "numTargetRowsDeleted": 0}
     return Operation("MERGE", {**parameters, "notMatchedBySourcePredicates": "[]"}, metrics)
-
-
-def _inside(ranges: Sequence[OffsetRange], partition: str, offset: str) -> str:
-    return " OR ".join(f"(`{partition}` = {r.partition} AND `{offset}` >= {r.start} AND `{offset}` < {r.end})" for r in ranges) or "false"

@@ -166,11 +166,6 @@ class Staged:
         found.update(Counter(partition for partition, _ in self.conflicts))
         return found
 
-    def remove(self) -> None:
-        """Delete all staged files."""
-        self.rows.remove()
-        self.refused.remove()
-
     def _schema(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self.rows.schema.field(name) for name in names])
 

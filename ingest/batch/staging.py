@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.batch.dedup import PAYLOAD, POSITION, ROW, TIME, later_copies, twice
+from ingest.batch.dedup import POSITION, ROW, TIME, later_copies, twice
 from ingest.batch.outputs import ROLL_BYTES, SMALL_BYTES, TARGET, Held, as_bytes, in_memory, is_small, positions, written
 from ingest.batch.refused import Refused
 from ingest.decode.arrow_json import REASON
 from ingest.decode.events import EventPlan, Events
-from ingest.decode.payload import payload_hashes
+from ingest.decode.payload import PAYLOAD, payload_hashes
 from ingest.decode.row_hash import row_hashes
 from ingest.delta.partition import split
 

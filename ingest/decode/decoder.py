@@ -23,11 +23,10 @@ from ingest.decode.arrow_json import DETAIL, REASON
 from ingest.decode.arrow_rule import arrow_rules
 from ingest.decode.event_plan import BatchSource, event_plan, payload_columns, target_schema
 from ingest.decode.events import BROKEN_RULE, EventPlan, Events
+from ingest.decode.payload import PAYLOAD
 from ingest.decode.rule_refusal import RuleRaises, Untranslatable
 
 HEADERS = cast(T.ArrayType, {column.name: column.data_type for column in RAW_COLUMNS}["headers"])
-
-PAYLOAD = "__payload"
 
 # Workers get these modules by value: an executor needs pyarrow, numpy and msgspec, and cannot have another version of this package.
 for _module in (arrow_json, events, exact_json, headers, partition_value, payload, record_event_id, row_hash, rule_expression):

@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from ingest.decode.row_hash import Hashes, hashed, row_hashes
 
+# The column with the hash, for code that compares copies.
+PAYLOAD = "__payload"
+
 
 def payload_hashes(columns: Iterable[tuple[str, pa.Array]], rows: int) -> Hashes:
     """A 64-bit hash of each row's columns, by name (uint64, shape (rows,)).

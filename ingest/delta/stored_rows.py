@@ -12,6 +12,7 @@ import numpy as np
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion, Engine, quoted, unreadable
 from ingest.kafka.intervals import Intervals, Offsets
+from ingest.kafka.offsets import OffsetRange
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
@@ -72,6 +73,12 @@ def groups_at(engine: Engine, places: Places, table: At, columns: Columns) -> di
     """One table's rows by key; empty if the table does not exist. Raises Unreadable."""
     there = DeltaLog(files_of(places.lake, engine.session), table.path).exists()
     return groups(engine, table, columns) if there else {}
+
+
+def in_ranges(ranges: Sequence[OffsetRange], columns: Columns) -> str:
+    """SQL condition for the rows at positions in these ranges."""
+    partition, offset = columns.partition, columns.offset
+    return " OR ".join(f"(`{partition}` = {r.partition} AND `{offset}` >= {r.start} AND `{offset}` < {r.end})" for r in ranges) or "false"
 
 
 def of_epochs(topics: Mapping[int, str], value: Mapping[str, str], otherwise: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,8 +10,8 @@ from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, arrow, asked, quoted
 from ingest.delta.quarantine_rows import REPLAYED
+from ingest.delta.stored_rows import QUARANTINE, TARGET, in_ranges
 from ingest.delta.table_writer import TableWriter
-from ingest.kafka.offsets import OffsetRange
 from ingest.ledger.ledger_reader import Newest
 from ingest.runtime.places import Places
 
@@ -60,7 +59,7 @@ def _positions(engine: Engine, places: Places, batch_commit: BatchCommit) -> pa.
 
 def _inserted(batch_commit: BatchCommit, columns: str) -> str:
     """SQL for these columns of the batch's rows whose quarantined record is not `replayed` yet, as `r`."""
-    inside = _inside(batch_commit.positions, "`partition`", "`offset`")
+    inside = in_ranges(batch_commit.positions, QUARANTINE)
     records = "SELECT `partition` AS p, `offset` AS o FROM {quarantine} "
     records += f"WHERE state <> '{REPLAYED}' AND topic_id = {quoted(batch_commit.topic.id)} AND ({inside})"
     rows = f"SELECT {columns} FROM {{target}} WHERE {_of_batch(batch_commit)}"
@@ -68,9 +67,5 @@ def _inserted(batch_commit: BatchCommit, columns: str) -> str:
 
 
 def _of_batch(batch_commit: BatchCommit) -> str:
-    inside = _inside(batch_commit.positions, "_partition", "_offset")
+    inside = in_ranges(batch_commit.positions, TARGET)
     return f"_epoch = {batch_commit.id.epoch} AND _batch = {batch_commit.id.number} AND ({inside})"
-
-
-def _inside(ranges: Sequence[OffsetRange], partition: str, offset: str) -> str:
-    return " OR ".join(f"({partition} = {r.partition} AND {offset} >= {r.start} AND {offset} < {r.end})" for r in ranges) or "false"

@@ -197,7 +197,8 @@ def test_a_removed_batch_has_no_files_left(tmp_path: Path) -> None:
     staged: Staged = desk.staged(tasks(shape, desk, [1, 2, 3, 4]), FILES)
     staged.new_files(desk.writer.looked_at(desk.places.target))
     assert len(desk.unreferenced()) > 2
-    staged.remove()
+    staged.rows.remove()
+    staged.refused.remove()
     assert not desk.unreferenced()
 
 
