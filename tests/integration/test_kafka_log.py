@@ -58,7 +58,7 @@ def finish(broker: Broker, topic: str, ending: Callable[[], None]) -> None:
             assert time.monotonic() < deadline, "no marker was written"
 
 
-def plain(broker: Broker, topic: str, count: int, value: bytes = b"value %d", **settings: str) -> None:
+def plain(broker: Broker, topic: str, count: int, value: bytes = b"value %d", /, **settings: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 200, **settings})
     for n in range(count):
         producer.produce(topic, value % n, key=b"key %d" % (n % 7), partition=0)
