@@ -125,8 +125,9 @@ class Rivals:
 
     def _native_with_our_columns(self, folder: Path) -> int:
         """The same with the fetches and the columns of ours, which say where a row came from."""
+        constants = {"_source": F.lit(0).cast("smallint"), "_epoch": F.lit(1), "_batch": F.lit(1).cast("bigint")}
         ours = {"_partition": F.col("partition"), "_offset": F.col("offset"), "_kafka_timestamp": F.col("timestamp")}
-        ours |= {"_ingested_at": F.current_timestamp(), "_epoch": F.lit(1), "_batch": F.lit(1).cast("bigint")}
+        ours |= {"_ingested_at": F.current_timestamp(), **constants}
         return self._sink(self._events(*(column.alias(name) for name, column in ours.items()), **PROMPT, **LARGE), folder)
 
     def _append(self, folder: Path) -> int:

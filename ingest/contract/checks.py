@@ -17,6 +17,7 @@ from ingest.contract.table_property import property_problem
 
 # The columns of every target besides the contract's (docs/reference/contracts.md). Rules may use those that the record itself provides.
 PROVENANCE = {
+    "_source": "SMALLINT",
     "_partition": "INT",
     "_offset": "BIGINT",
     "_kafka_timestamp": "TIMESTAMP",

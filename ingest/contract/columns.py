@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PAYLOAD_HASH = "_payload_hash"
 
-_STRING, _INT, _BIGINT, _TIMESTAMP = (Atomic(kind) for kind in ("STRING", "INT", "BIGINT", "TIMESTAMP"))
+_STRING, _SMALLINT, _INT, _BIGINT, _TIMESTAMP = (Atomic(kind) for kind in ("STRING", "SMALLINT", "INT", "BIGINT", "TIMESTAMP"))
 
 
 def event_id_columns(contract: Contract) -> tuple[str, ...]:
@@ -32,6 +32,7 @@ def target_columns(contract: Contract) -> list[Field]:
     if contract.event_id.kind == "position":
         found.append(Field("_topic_id", _STRING, False, "Kafka's id of the topic; a recreated topic has another id."))
     found += [
+        Field("_source", _SMALLINT, False, "The topic of the partition, among those that the table reads: 0."),
         Field("_partition", _INT, False, "Kafka partition."),
         Field("_offset", _BIGINT, False, "Offset in the partition."),
         Field("_kafka_timestamp", _TIMESTAMP, True, "The record's timestamp in Kafka."),

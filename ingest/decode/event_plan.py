@@ -32,7 +32,8 @@ def event_plan(contract: Contract, source: BatchSource, rules: tuple[tuple[str, 
         fields = [pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]
         json = Plan(pa.schema(fields), tuple(contract.event_id.columns), contract.unknown_fields)
     constants: dict[str, int | str] = {"_topic_id": source.topic_id} if contract.event_id.kind == "position" else {}
-    constants |= {"_ingested_at": round(source.ingested_at.timestamp() * 1_000_000), "_epoch": source.epoch, "_batch": source.batch}
+    ingested_at = round(source.ingested_at.timestamp() * 1_000_000)
+    constants |= {"_source": 0, "_ingested_at": ingested_at, "_epoch": source.epoch, "_batch": source.batch}
     return EventPlan(
         target_schema(contract),
         json,

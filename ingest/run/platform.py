@@ -170,6 +170,7 @@ def _row(session: SparkSession, contract: Contract) -> DataFrame:
     now = F.lit(datetime.now(UTC))
     values = {
         "_topic_id": F.lit(""),
+        "_source": F.lit(0),
         "_partition": F.lit(0),
         "_offset": F.lit(0),
         "_ingested_at": now,

@@ -51,7 +51,7 @@ def inserted(desk: LocalDesk, files: list[list[Row]]) -> LiveTable:
     def decide(table: LiveTable) -> Any:
         found = []
         for rows in files:
-            own = {"_partition": 0, "_ingested_at": 0, "_batch": 5, "shop": "a"}
+            own = {"_source": 0, "_partition": 0, "_ingested_at": 0, "_batch": 5, "shop": "a"}
             records = [{**own, "id": row.id, "n": row.n, "_offset": row.offset, "_epoch": row.epoch} for row in rows]
             whole = pa.Table.from_pylist(records, schema_of(table))
             hashes = payload_hashes(((name, whole[name].combine_chunks()) for name in ("id", "shop", "n")), len(rows)).view(np.int64)

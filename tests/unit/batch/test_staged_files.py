@@ -56,7 +56,7 @@ def change(desk: LocalDesk, shape: Shape, what: str, which: Any) -> None:
         if what == "remove":
             live = list(table.live.values())
             return Operation("DELETE", {}, {}), [live[which % len(live)].removal(0)] if live else []
-        own = {"_partition": 9, "_offset": 0, "_ingested_at": 0, "_epoch": 1, "_batch": 99, "n": 0}
+        own = {"_source": 0, "_partition": 9, "_offset": 0, "_ingested_at": 0, "_epoch": 1, "_batch": 99, "n": 0}
         rows = [{**own, "id": id if shape.kind == "BIGINT" else f"{'x' * 40}\x0b{id}", "shop": "ab"[id % 2]} for id in which]
         whole = pa.Table.from_pylist(rows, schema_of(table))
         partitioned = ("shop",) if shape.partitioned else ()
@@ -149,7 +149,7 @@ def test_a_file_without_statistics_is_opened(tmp_path: Path) -> None:
     desk = LocalDesk(shape.contract(), tmp_path)
 
     def decide(table: LiveTable) -> Any:
-        own = {"_partition": 9, "_offset": 0, "_ingested_at": 0, "_epoch": 1, "_batch": 99, "n": 0, "shop": "a"}
+        own = {"_source": 0, "_partition": 9, "_offset": 0, "_ingested_at": 0, "_epoch": 1, "_batch": 99, "n": 0, "shop": "a"}
         file = write_file(table.path, pa.Table.from_pylist([{**own, "id": 3}], schema_of(table)), ())
         add = file.addition()
         del add["add"]["stats"]

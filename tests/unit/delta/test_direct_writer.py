@@ -467,7 +467,7 @@ def test_the_rows_of_a_batch_are_inserts_in_the_change_data_feed(places: Places)
     assert writer.fence(log, statement(1)) is not None
     schema = pa.schema(DeltaTable(places.target).schema())
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    own = {"_partition": 0, "_kafka_timestamp": at, "_ingested_at": at, "_epoch": 1, "_batch": 2}
+    own = {"_source": 0, "_partition": 0, "_kafka_timestamp": at, "_ingested_at": at, "_epoch": 1, "_batch": 2}
     rows = pa.Table.from_pylist([{"id": n, "_offset": n, **own} for n in range(3)], schema)
     file = write_file(places.target, rows, ("id",))
     writer.commit(log, lambda: statement(1, FIRST_BATCH, "batch"), lambda _: (ADD, [file.addition()]))
