@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
@@ -22,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, Meta, Raw
+from msgspec.structs import astuple
 
 from ingest.decode.exact_json import BASE64, DecodeFault, ExactReader
 
@@ -40,6 +39,7 @@ _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 # A negative zero that is a whole number: the typed decoder loses its sign.
 _MINUS_ZERO = r"-0[ \t\r\n,}\]]"
 _QUOTE, _COLON, _BLANK = b'": '
+_NULL = Raw(b"null")
 # Keys that a count of quotes before a colon misses: those with white space between.
 _HIDDEN_KEY = r'"[ \t\r\n]+:'
 
@@ -80,7 +80,7 @@ class BatchDecoder:
                         rows.append(self._typed(value))
                     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # TypeError: a tombstone
                         taken[at] = False
-                found = _fields(list(self._plan.events), rows)
+                found = _fields(list(self._plan.events), len(rows), map(astuple, rows))
                 del rows
             if not taken.any():
                 yield self._of_others(batch)
@@ -194,14 +194,14 @@ class _Fields:
     odd: np.ndarray
 
 
-def _fields(fields: Sequence[pa.Field], rows: Sequence[Any]) -> _Fields:
-    """The columns of rows that have these fields as attributes f0, f1, …"""
-    keys, odd = np.full(len(rows), len(fields)), np.zeros(len(rows), bool)
+def _fields(fields: Sequence[pa.Field], number: int, rows: Iterable[tuple[Any, ...]]) -> _Fields:
+    """The columns of this number of rows, which are tuples of the fields' values."""
+    keys, odd = np.full(number, len(fields)), np.zeros(number, bool)
     arrays = []
-    for at, field in enumerate(fields):
-        values = list(map(attrgetter(f"f{at}"), rows))
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if number else [()] * len(fields)
+    for field, values in zip(fields, columns, strict=True):
         if field.nullable and UNSET in values:
-            keys -= np.fromiter((value is UNSET for value in values), bool, len(values))
+            keys -= np.fromiter((value is UNSET for value in values), bool, number)
             values = [None if value is UNSET else value for value in values]
         array, inside, doubtful = _column(field.type, values)
         arrays.append(array)
@@ -230,8 +230,10 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndar
         return _repeated(kind, values)
     if pa.types.is_struct(kind):
         fields = [kind.field(at) for at in range(kind.num_fields)]
-        nothing = SimpleNamespace(**{f"f{at}": UNSET for at in range(len(fields))})
-        found = _fields(fields, [nothing if value is None else value for value in values])
+        if None not in values:
+            found = _fields(fields, len(values), map(astuple, values))
+            return pa.StructArray.from_arrays(found.arrays, fields=fields), found.keys, found.odd
+        found = _fields(fields, len(values), ((UNSET,) * len(fields) if value is None else astuple(value) for value in values))
         there = np.fromiter((value is not None for value in values), bool, len(values))
         return pa.StructArray.from_arrays(found.arrays, fields=fields, mask=pa.array(~there)), found.keys * there, found.odd & there
     return pa.array(values, kind), 0, False
@@ -249,11 +251,21 @@ def _decimals(kind: pa.Decimal128Type, values: Sequence[Raw | None]) -> tuple[pa
     whole = kind.precision - kind.scale
     fraction = rf"(?:[.][0-9]{{1,{kind.scale}}})?" if kind.scale else ""
     number = rf"-?(?:0{rf'|[1-9][0-9]{{0,{whole - 1}}}' if whole else ''}){fraction}"
-    tokens = pa.array([None if value is None else bytes(value) for value in values], pa.binary())
-    plain = pc.match_substring_regex(tokens, rf'^(?:{number}|"{number}"|null)$')
-    texts = pc.if_else(plain, tokens, None).cast(pa.string())
-    numbers = pc.ascii_trim(pc.if_else(pc.equal(texts, "null"), None, texts), '"').cast(kind)
+    tokens = _tokens(values)
+    plain = pc.match_substring_regex(tokens, rf'^(?:{number}|"{number}"|null)\0$')
+    texts = pc.ascii_trim(pc.if_else(plain, tokens, None).cast(pa.string()), '"\0')
+    numbers = pc.if_else(pc.equal(texts, "null"), None, texts).cast(kind)
     return numbers, 0, _numpy(pc.invert(plain).fill_null(False))
+
+
+def _tokens(values: Sequence[Any]) -> pa.Array:
+    """The JSON texts (Raw), each with a zero byte at its end; `null` for None."""
+    given = [_NULL if value is None else value for value in values] if None in values else values
+    data = b"\0".join([*given, b""])  # a Raw is a buffer: one copy of all is faster than one of each
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 0) + 1
+    assert len(ends) == len(given), "the typed decoder refuses a text with a zero byte"
+    offsets = np.append(0, ends).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(given), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _singles(values: Sequence[float | None]) -> tuple[pa.Array, int, np.ndarray]:
@@ -270,13 +282,14 @@ def _singles(values: Sequence[float | None]) -> tuple[pa.Array, int, np.ndarray]
 def _repeated(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """Arrays, or maps (given as dicts). Converts the items of all of them as one column."""
     is_map = pa.types.is_map(kind)
-    ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)])
     there = [value for value in values if value is not None]
+    sizes: Iterable[int] = map(len, values) if len(there) == len(values) else (0 if value is None else len(value) for value in values)
+    ends = np.cumsum([0, *sizes])
     inside = list(chain.from_iterable(value.values() if is_map else value for value in there))
     items, keys, odd = _column(kind.item_type if is_map else kind.value_type, inside)
     # A null offset makes its value null.
-    missing = np.fromiter((value is None for value in values), bool, len(values))
-    offsets = pa.array(ends, pa.int32(), mask=np.append(missing, False))
+    missing = None if len(there) == len(values) else np.append([value is None for value in values], False)
+    offsets = pa.array(ends, pa.int32(), mask=missing)
     counted = _sums(keys, ends) + (np.diff(ends) if is_map else 0)
     if is_map:
         return pa.MapArray.from_arrays(offsets, pa.array(chain.from_iterable(there), pa.string()), items), counted, _sums(odd, ends) > 0
