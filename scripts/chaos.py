@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def row(report: dict[str, Any], day: dt.date, commit: str) -> str:
     verdict += f"; broken off after round {report['rounds']}" if report["broken_off"] else ""
     figures = [
         f"{report['seconds_of_faults'] / 60:.1f}",
-        named(report["faults"]),
+        named(report["faults"]) + (", by Spark" if os.environ.get("INGEST_WRITER") == "spark" else ""),
         counts["sigkills"],
         counts["batches"],
         f"{counts['records']:,}",
