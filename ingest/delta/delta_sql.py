@@ -6,10 +6,11 @@ tables in braces, `SELECT * FROM {ledger}`, and contains no other brace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.files import is_local, local_path
@@ -38,6 +39,10 @@ class At:
     version: int | None = None
 
 
+Source: TypeAlias = "At | pa.Table"
+"""A table of a query: a Delta table, or rows in memory."""
+
+
 class Unreadable(InvalidEnvironment):
     """An engine cannot read a table at a version. VACUUM removed its files, or the engine lacks a feature that the table needs.
 
@@ -59,21 +64,26 @@ class DataFusion:
 
     session: None = None
 
-    def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
+    def ask(self, sql: str, **tables: Source) -> list[dict[str, Any]]:
         """The rows of the result. Raises Unreadable."""
         return [row for batch in self.stream(sql, **tables) for row in _rows(batch)]
 
-    def stream(self, sql: str, **tables: At) -> Iterator[Any]:
+    def stream(self, sql: str, **tables: Source) -> Iterator[Any]:
         """The result as a stream of Arrow record batches. Raises Unreadable."""
-        with unreadable():
-            yield from self._with(tables).execute(sql.format_map({name: f"`{name}`" for name in tables}))
+        with unreadable(), ExitStack() as stack:
+            yield from self._with(tables, stack).execute(sql.format_map({name: f"`{name}`" for name in tables}))
 
-    def _with(self, tables: dict[str, At]) -> QueryBuilder:
-        from deltalake import DeltaTable, QueryBuilder
+    def _with(self, tables: Mapping[str, Source], stack: ExitStack) -> QueryBuilder:
+        from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
         builder = QueryBuilder(DATAFUSION)
-        for name, at in tables.items():
-            builder.register(name, DeltaTable(str(local_path(at.path)), version=at.version))
+        for name, source in tables.items():
+            if isinstance(source, At):
+                builder.register(name, DeltaTable(str(local_path(source.path)), version=source.version))
+                continue
+            folder = stack.enter_context(TemporaryDirectory(prefix="ingest-"))  # it takes Delta tables only
+            write_deltalake(folder, source)
+            builder.register(name, DeltaTable(folder))
         return builder
 
 
@@ -83,24 +93,27 @@ class Spark:
     def __init__(self, session: SparkSession) -> None:
         self.session = session
 
-    def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
+    def ask(self, sql: str, **tables: Source) -> list[dict[str, Any]]:
         """The rows of the result. Raises Unreadable."""
         with unreadable():
             return [row.asDict(recursive=True) for row in self.frame(sql, **tables).collect()]
 
-    def frame(self, sql: str, **tables: At) -> DataFrame:
+    def frame(self, sql: str, **tables: Source) -> DataFrame:
         """The result, not computed yet. The caller must compute it inside `unreadable`."""
         frames: dict[str, Any] = {}
-        for name, at in tables.items():
-            reader = self.session.read.format("delta")
-            frames[name] = (reader if at.version is None else reader.option("versionAsOf", at.version)).load(at.path)
+        for name, source in tables.items():
+            if isinstance(source, At):
+                reader = self.session.read.format("delta")
+                frames[name] = (reader if source.version is None else reader.option("versionAsOf", source.version)).load(source.path)
+            else:
+                frames[name] = self.session.createDataFrame(source)
         return self.session.sql(sql, **frames)
 
 
 Engine = DataFusion | Spark
 
 
-def arrow(engine: Engine, sql: str, **tables: At) -> Iterator[pa.RecordBatch]:
+def arrow(engine: Engine, sql: str, **tables: Source) -> Iterator[pa.RecordBatch]:
     """The result as Arrow record batches. Spark collects it on the driver first. Raises Unreadable."""
     import pyarrow as pa
 

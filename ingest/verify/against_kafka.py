@@ -1,14 +1,12 @@
 """Verify against Kafka: read the ranges of all batches again, locate each record, and explain each gap (I4).
 
-A record that is in neither target nor quarantine must be a duplicate. So it is decoded again, and its event id must be in the target, or
-must have been there until a DELETE removed it.
+A record that is in neither target nor quarantine must be a duplicate (lost_records.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,26 +15,23 @@ from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, Engine, Unreadable, unreadable
+from ingest.delta.delta_sql import At, Engine, Unreadable
 from ingest.delta.reachable import deletes
 from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine, in_target, positions
 from ingest.kafka.intervals import Offsets
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
-from ingest.kafka.log.log_reader import records_at, scan
+from ingest.kafka.log.log_reader import scan
 from ingest.kafka.topic import Topic
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.balance import Finding
 from ingest.verify.classification import Classification, classify
-from ingest.verify.count import SHOWN_MAX
+from ingest.verify.lost_records import decoder, lost
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# The number of duplicates that are looked up at once.
-CHUNK = 100_000
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -71,8 +66,8 @@ def against_kafka(
     """Compare ledger and tables with the topic, which a plain consumer reads at the level of record batches.
 
     `rows` are the ledger rows of kind `batch`, `retired` those of kind `retention` and `erased`. `topics` has the topic id of each epoch,
-    also of one that has only replayed. Rows of another topic id are unverifiable. `session` is called only if records must be decoded,
-    because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and `scan`, and Unreadable.
+    also of one that has only replayed. Rows of another topic id are unverifiable. `session` is called only if Spark has to decode records
+    that are in neither table. Raises the InvalidEnvironment errors of TopicReader and `scan`, and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     retired = [row for row in retired if row.topic_id == topic.id]
@@ -87,6 +82,7 @@ def against_kafka(
         gone[partition] = np.concatenate((gone.get(partition, _none()), taken))
     classifications: list[Classification] = []
     findings: list[Finding] = []
+    ids, decode = event_id_columns(contract), None
     with TopicReader(kafka, topic.name) as reader:
         for partition in sorted({row.partition for row in here}):
             of_partition = [row for row in here if row.partition == partition]
@@ -104,7 +100,9 @@ def against_kafka(
             )
             classifications.append(classification)
             findings += classification.findings
-            findings += _lost(session, contract, topic, reader, classification, places.target, deleted, of_partition, removals)
+            if len(elsewhere := classification.elsewhere.offsets()):
+                decode = decode or decoder(session, contract, topic.id)
+                findings += lost(engine, decode, reader, partition, elsewhere, places.target, ids, deleted, of_partition, removals)
     gaps: dict[str, int] = {}
     for classification in classifications:
         for kind, offsets in classification.gaps:
@@ -137,80 +135,3 @@ def _removed_positions(engine: Engine, path: str, columns: Columns, where: str, 
         for partition, offsets in gone.items():
             found.setdefault(partition, []).append(offsets)
     return {partition: np.concatenate(parts) for partition, parts in found.items()}
-
-
-def _lost(
-    session: Callable[[], SparkSession],
-    contract: Contract,
-    topic: Topic,
-    reader: TopicReader,
-    classification: Classification,
-    target: str,
-    deleted: Sequence[Commit],
-    rows: Sequence[LedgerRow],
-    retired: Sequence[LedgerRow],
-) -> Iterator[Finding]:
-    """RECORD_LOST for each record in neither table whose event id the target lacks, now and before every DELETE after its batch."""
-    offsets = classification.elsewhere.offsets()
-    if not len(offsets):  # starting a session takes many seconds
-        return
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
-    from ingest.decode.decoder import HEADERS, decode
-    from ingest.decode.event_plan import BatchSource
-
-    schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
-    schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)
-    ids = event_id_columns(contract)
-    spark = session()
-
-    def known(**version: int) -> DataFrame:
-        return spark.read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
-
-    shown = 0
-    # Of a record that retention or an erasure removed, only the range and the number are known. A record of retention was not a row, so it
-    # must still be refused.
-    left = [[row.start_offset, row.end_offset, row.nowhere, row.kind == "erased"] for row in retired]
-    for begin in range(0, len(offsets), CHUNK):
-        found = records_at(reader, classification.partition, offsets[begin : begin + CHUNK])
-        records = [
-            (
-                r.key,
-                r.value,
-                topic.name,
-                classification.partition,
-                r.offset,
-                datetime.fromtimestamp(r.timestamp_ms / 1000, UTC),
-                list(r.headers),
-            )
-            for r in found
-        ]
-        events = decode(spark.createDataFrame(records, schema), contract, BatchSource(topic.id, 0, 0, datetime.now(UTC)))
-        nowhere = events.join(known(), list(ids), "leftanti").persist()
-        try:
-            lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}
-            for commit in deleted if lost else ():
-                try:
-                    with unreadable():
-                        there = nowhere.join(known(versionAsOf=commit.version - 1), list(ids), "leftsemi").select("_offset").collect()
-                except Unreadable:
-                    continue  # VACUUM has taken the files
-                for offset in (row["_offset"] for row in there):
-                    # Only a DELETE after the record's batch excuses it: a copy that was read after the DELETE must be a row again.
-                    if max(r.target_version for r in rows if r.start_offset <= offset < r.end_offset) < commit.version:
-                        lost.pop(offset, None)
-        finally:
-            nowhere.unpersist()
-        for each in left:
-            may_be = (offset for offset, reason in sorted(lost.items()) if reason or each[3])
-            inside = [offset for offset in may_be if each[0] <= offset < each[1]][: each[2]]
-            each[2] -= len(inside)
-            lost = {offset: reason for offset, reason in lost.items() if offset not in inside}
-        for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:
-            what = "is in neither target nor quarantine, and its event id is not in the target"
-            why = f" ({reason}: it belongs in quarantine)" if reason else ""
-            yield Finding("RECORD_LOST", what + why, partition=classification.partition, start_offset=offset, end_offset=offset + 1)
-        shown += len(lost)
-        if shown >= SHOWN_MAX:
-            return

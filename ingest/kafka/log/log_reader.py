@@ -113,13 +113,12 @@ def stretches(reader: Log, partition: int, start: int, end: int) -> Iterator[Str
             position = readable_end
 
 
-def records_at(reader: Log, partition: int, offsets: Sequence[int] | ArrayLike) -> list[Record]:
+def records_at(reader: Log, partition: int, offsets: Sequence[int] | ArrayLike) -> Iterator[Record]:
     """The records at these offsets, ascending, whether their transactions were committed or not.
 
     Offsets without a record are left out, and so are control records. Raises what `scan` raises, except ValueError.
     """
     wanted = [int(offset) for offset in np.unique(np.asarray(offsets, dtype=np.int64))]
-    found: list[Record] = []
     bounds = reader.bounds(partition)
     at, progress = 0, _Progress(partition)
     while at < len(wanted) and wanted[at] < bounds.high_watermark:
@@ -137,10 +136,9 @@ def records_at(reader: Log, partition: int, offsets: Sequence[int] | ArrayLike) 
                 at += 1
             here = {offset for offset in wanted[first:at] if offset >= batch.base_offset}
             if here and not batch.control:
-                found += batch.records(here)
+                yield from batch.records(here)
             if at == len(wanted):
                 break
-    return found
 
 
 def _of_reply(reply: Fetched, position: int, end: int, *, stable: bool) -> Iterator[Stretch]:
