@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ingest.contract.definition import Contract
+    from ingest.delta.table_writer import TableWriter
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic_state import TopicState
     from ingest.repair.shadow import Carried
@@ -66,7 +67,7 @@ def rebuild(
     ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
 
     if discard:
-        _discard(places, master)
+        _discard(contract, places, master)
         if as_json:
             print_json("rebuild", ok=True, tables=[{"table": places.name, "discarded": True}])
         else:
@@ -137,23 +138,28 @@ def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], mas
     from ingest.repair import shadow as shadows
     from ingest.repair.swap import swap
     from ingest.run import table_lock
-    from ingest.run.writing_session import writing_session
+    from ingest.run.writing_session import with_writer
+
+    def swapped(writer: TableWriter) -> Swapped:
+        with table_lock.holding(writer.session, shadows.shadow_of(places)):
+            done = swap(writer, contract, places, ask, accept_loss=accept_loss)
+            shadows.remove_shadow(writer.session, places)
+        return done
 
     table_lock.wait_for(places)
-    with writing_session(places, master, "rebuild") as session, table_lock.holding(session, shadows.shadow_of(places)):
-        done = swap(session, contract, places, ask, accept_loss=accept_loss)
-        shadows.remove_shadow(session, places)
-    return done
+    return with_writer(contract, places, master, "rebuild", swapped)
 
 
-def _discard(places: Places, master: str) -> None:
+def _discard(contract: Contract, places: Places, master: str) -> None:
     from ingest.repair import shadow as shadows
     from ingest.repair.swap import refuse_swapped
-    from ingest.run.writing_session import writing_session
+    from ingest.run.writing_session import with_writer
 
-    with writing_session(shadows.shadow_of(places), master, "rebuild") as session:
-        refuse_swapped(session, places)
-        shadows.remove_shadow(session, places)
+    def discarded(writer: TableWriter) -> None:
+        refuse_swapped(writer.session, places)
+        shadows.remove_shadow(writer.session, places)
+
+    with_writer(contract, shadows.shadow_of(places), master, "rebuild", discarded)
 
 
 def print_carried(name: str, carried: Carried) -> None:

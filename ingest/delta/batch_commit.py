@@ -148,6 +148,8 @@ class BatchCommit:
             partitions = sorted({gap.partition for gap in self.gaps})
             head["gaps"] = {str(p): [[gap.start, gap.end] for gap in self.gaps if gap.partition == p] for p in partitions}
             head |= {"why": self.why, "reason": self.reason}
+        if self.kind == "rollback" and self.why:
+            head["why"] = self.why
         if self.replayed:
             head["replayed"] = {str(r.partition): [r.start, r.end] for r in self.replayed}
         return json.dumps(head, separators=(",", ":"))

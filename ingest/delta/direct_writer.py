@@ -7,6 +7,7 @@ here except the target, to which batches only add files.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -32,7 +33,7 @@ from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import LEDGER_FIELDS, definitions
-from ingest.delta.table_rows import Actions, added, matching, rewritten
+from ingest.delta.table_rows import Actions, added, linked, matching, rewritten
 from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Bug, RunStopped
 from ingest.runtime.files import LocalFiles, local_path
@@ -119,6 +120,20 @@ class DirectWriter:
         if commit is None and state is not None and state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:
             raise writer.fenced(log, batch_commit)
         return commit
+
+    def overwrite(self, log: DeltaLog, source: str, still: writer.Still) -> Commit:
+        """Replace all rows of a table by those of the table at `source`, whose files become this table's too. Raises RunStopped FENCED."""
+        of = LiveTable(self.files, source)
+        of.load()
+        new = linked(self.table(log.table), of)
+
+        def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
+            removed = [file.removal(round(time.time() * 1000)) for file in table.live.values()]
+            metrics = {"numFiles": len(new), "numOutputRows": sum(file.rows for file in new)}
+            metrics |= {"numOutputBytes": sum(file.size for file in new), "numRemovedFiles": len(removed)}
+            return Operation("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}, metrics), [*removed, *(file.addition() for file in new)]
+
+        return self.commit(log, still, decide)
 
     def merge_ledger(
         self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
@@ -214,7 +229,8 @@ class DirectWriter:
         table = self.table(path)
         for _ in range(LOOKS_MAX):
             batch_commit = still()
-            table.look()
+            if table.look():
+                continue  # `still` has judged an older snapshot
             assert table.state is not None, "a table without commits was refused by the look"
             if table.state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:
                 return None

@@ -51,6 +51,10 @@ class TableWriter(Protocol):
         """Delete the rows that meet a condition, under a transaction id; None if no row does. Raises RunStopped FENCED."""
         ...
 
+    def overwrite(self, log: DeltaLog, source: str, still: writer.Still) -> Commit:
+        """Replace all rows of a table by those of the table at `source`, under a transaction id. Raises RunStopped FENCED."""
+        ...
+
     def merge_ledger(
         self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
@@ -112,6 +116,9 @@ class SparkWriter:
 
     def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
         return writer.delete(self.session, log, batch_commit, condition)
+
+    def overwrite(self, log: DeltaLog, source: str, still: writer.Still) -> Commit:
+        return writer.overwrite(self.session.read.format("delta").load(source), log, still)
 
     def merge_ledger(
         self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None

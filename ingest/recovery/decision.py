@@ -113,6 +113,8 @@ def _quarantine_rewound(state: StartState) -> Refused | None:
     found = None
     if quarantine.snapshot is None:
         found = "there is no table"
+    elif quarantine.replaced is not None and quarantine.replaced.rebuild is not None:
+        return refusals.swap_cut_off(state.name, quarantine.path, quarantine.replaced.version)
     elif quarantine.replaced is not None:
         found = f"version {quarantine.replaced.version} is a {quarantine.replaced.operation}"
     elif quarantine.epoch < newest.id.epoch:

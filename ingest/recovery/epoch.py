@@ -122,15 +122,17 @@ def open_epoch(
     statement: Statement | None = None,
     floor: int = 1,
     writer: TableWriter | None = None,
+    completes: int | None = None,
 ) -> Epoch:
     """Open the next epoch of a table, `floor` or greater, at the table's end or where `seeking` aims.
 
-    `statement` then adds rows to the target. `writer` makes the statements (default: Spark, through `session`).
+    `statement` then adds rows to the target. `writer` makes the statements (default: Spark, through `session`). `completes` is the first
+    epoch of a rebuild whose swap may have been cut off behind the quarantine: then that is no refusal.
 
     Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if other starts keep taking the epoch.
     """
     writer = writer or SparkWriter(_needed(session))
-    opening = _Opening(session, contract, places, broker, seeking, statement, floor, Logs.of(places, session), writer)
+    opening = _Opening(session, contract, places, broker, seeking, statement, floor, Logs.of(places, session), writer, completes)
     for _ in range(ROUNDS_MAX):
         if (opened := opening.once()) is not None:
             return opened
@@ -168,6 +170,7 @@ class _Opening:
     floor: int
     logs: Logs
     statements: TableWriter
+    completes: int | None = None
 
     def once(self) -> Epoch | None:
         """Open the epoch; None if another writer has taken it or a later one."""
@@ -230,7 +233,11 @@ class _Opening:
 
     def read_state(self) -> StartState:
         """Read the start state with the broker's."""
-        return read_start_state(self.session, self.places, self.logs, self.broker)
+        state = read_start_state(self.session, self.places, self.logs, self.broker)
+        replaced = state.quarantine.replaced
+        if self.completes is None or replaced is None or replaced.rebuild != self.completes:
+            return state
+        return replace(state, quarantine=replace(state.quarantine, replaced=None))
 
     def refuse(self, state: StartState) -> None:
         """Raise the refusals of a start or a seek, before it creates or fences anything."""

@@ -68,6 +68,17 @@ def quarantine_rewound(name: str, quarantine: str, found: str) -> Refused:
     )
 
 
+def swap_cut_off(name: str, quarantine: str, version: int) -> Refused:
+    """QUARANTINE_REWOUND: a rebuild's swap has replaced the quarantine, and not yet the target."""
+    return Refused(
+        "QUARANTINE_REWOUND",
+        f"version {version} of {quarantine} is a rebuild's, and the target is not: the swap was cut off.",
+        expected="target and quarantine from before the swap, or from after it.",
+        remedy=f"`ingest rebuild {name} --swap` completes it. If the shadow is gone, `ingest seek {name} --to table` reads the missing "
+        "records again.",
+    )
+
+
 def history_gone(name: str, table: str, txn: object, unknown: Sequence[str]) -> Refused:
     """HISTORY_GONE: neither log nor ledger explains the target's transaction id, or the rows that `unknown` describes."""
     rows = f" It contains rows of unknown batches ({'; '.join(unknown[:3])})." if unknown else ""

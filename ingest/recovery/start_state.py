@@ -11,10 +11,14 @@ from ingest.ledger.ledger_reader import LedgerState, Newest
 
 @dataclass(frozen=True)
 class Replaced:
-    """A RESTORE, REPLACE or full overwrite: its version and Delta's name for the operation."""
+    """A RESTORE, REPLACE or full overwrite: its version and Delta's name for the operation.
+
+    `rebuild` is the first epoch of the rebuild that it swaps in; None for any other.
+    """
 
     version: int
     operation: str
+    rebuild: int | None = None
 
 
 @dataclass(frozen=True)

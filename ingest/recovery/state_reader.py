@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ingest.delta.batch_commit import BatchId, Snapshot, app_id
+from ingest.delta.batch_commit import BatchId, Snapshot, app_id, rebuilt_since
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import Unreadable, asked
@@ -160,7 +160,10 @@ def checkpoints(files: Files, folder: str) -> list[int]:
 def replaced_since(log: DeltaLog, version: int) -> Replaced | None:
     """The first RESTORE, REPLACE or full overwrite after a version; None if the log has none."""
     found = [commit for commit in takewhile(lambda commit: commit.version > version, log.newest_first()) if reverts(commit)]
-    return Replaced(found[-1].version, found[-1].operation) if found else None
+    if not found:
+        return None
+    ours = found[-1].batch_commit
+    return Replaced(found[-1].version, found[-1].operation, rebuilt_since(ours.why) if ours is not None else None)
 
 
 def _blank(log: DeltaLog, places: Places) -> bool:

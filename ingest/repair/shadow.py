@@ -62,7 +62,7 @@ def shadow_exists(session: SparkSession | None, places: Places) -> bool:
     return DeltaLog(files_of(places.lake, session), shadow_of(places).target).exists()
 
 
-def remove_shadow(session: SparkSession, places: Places) -> None:
+def remove_shadow(session: SparkSession | None, places: Places) -> None:
     """Delete the shadow's tables and checkpoints. Its lock stays: this process may hold it."""
     shadow = shadow_of(places)
     for table in (shadow.target, shadow.quarantine, shadow.ledger):
@@ -123,7 +123,7 @@ def begin(session: SparkSession, contract: Contract, places: Places, ask: Callab
     return done[-1]
 
 
-def topics_of(session: SparkSession, places: Places) -> Mapping[int, str]:
+def topics_of(session: SparkSession | None, places: Places) -> Mapping[int, str]:
     """The topic id of each of a table's epochs."""
     return asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
 

@@ -3,27 +3,23 @@
 The commit says `rebuild:<first epoch of the shadow>`. From then on verify counts only the epochs of the rebuild; the ledger keeps the
 earlier ones.
 
-After a crash between the two overwrites a start is refused with QUARANTINE_REWOUND. The seek that it names mends the table. The shadow must
-then be built anew, because its epochs are in use. After a crash behind them, verify finds rows of no batch until `ingest rebuild --swap` is
-repeated.
+After a crash at any step the same command completes the swap. Between the two overwrites a start is refused with QUARANTINE_REWOUND. Behind
+them verify finds rows of no batch until the ledger is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-
-from ingest.batch.dedup import POSITION
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import Logs
-from ingest.delta.delta_sql import asked
+from ingest.delta.delta_sql import At, asked
+from ingest.delta.table_writer import TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import ledger_rows
@@ -36,6 +32,9 @@ from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.places import Places
 from ingest.verify.verdict import Verified, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -53,57 +52,61 @@ class Swapped:
     findings_before: tuple[str, ...] = ()
 
 
-def swap(session: SparkSession, contract: Contract, places: Places, ask: Callable[[], TopicState], *, accept_loss: bool = False) -> Swapped:
+def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[[], TopicState], *, accept_loss: bool = False) -> Swapped:
     """Replace the table's rows and quarantine by the shadow's. The caller holds both locks.
 
     Raises InvalidInput SHADOW_MISSING, Refused SHADOW_UNBALANCED, SHADOW_BEHIND, SHADOW_OLD, SHADOW_LACKS unless `accept_loss`, and the
     errors of `open_epoch`.
     """
-    shadow = shadow_of(places)
+    session, shadow, logs = writer.session, shadow_of(places), Logs.of(places, writer.session)
     epochs = _checked(session, contract, places)
     first = min(epochs)
     newest = read_start_state(session, shadow, Logs.of(shadow, session), lambda: None).target.newest
     assert newest is not None, "a shadow that balances has offsets"
-    logs = Logs.of(places, session)
     if (done := _swapped(logs, first)) is not None:
-        _copy_ledger(session, places, done)
-        rows = session.read.format("delta").load(places.target).count()
+        _copy_ledger(writer, places, done)
+        rows = _rows(session, places)
         return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version)
-    _refuse_behind(read_start_state(session, places, logs, lambda: None), newest.ends, first, places.name)
-    lost = _refuse_lacking(session, contract, places, accept_loss=accept_loss)
-    findings = tuple(map(str, _verified(session, contract, places).findings))
+    state = read_start_state(session, places, logs, lambda: None)
+    _refuse_behind(state, newest.ends, first, places.name)
+    counted = logs.target.newest()
+    lost = _refuse_lacking(session, contract, places, counted, accept_loss=accept_loss)
+    cut_off = state.quarantine.replaced is not None  # then verify would find this swap's own records
+    findings = () if cut_off else tuple(map(str, _verified(session, contract, places).findings))
     # An epoch of its own rolls back a batch that was cut off, so that the swap's epoch has no other statement on the quarantine.
-    before = open_epoch(session, contract, places, ask)
+    before = open_epoch(session, contract, places, ask, writer=writer, completes=first)
     before.ledger.append()
-    rows_before = session.read.format("delta").load(places.target).count()
+    rows_before = _rows(session, places)
     ranges = tuple(OffsetRange(partition, end, end) for partition, end in sorted(newest.ends.items()))
-    reason = f"ingest rebuild --swap{f' --accept-loss: {lost} rows' if lost else ''}"
 
     def statement(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
-        seek = replace(at_end, ranges=ranges, why=f"rebuild:{first}", reason=reason)
+        seek = replace(at_end, ranges=ranges, why=f"rebuild:{first}")
 
         def still() -> BatchCommit:
-            return replace(seek, snapshots=look_back.again())
+            nonlocal counted, lost
+            snapshots = look_back.again()
+            if any(commit.added or commit.removed for commit in logs.target.since(counted)):
+                lost = _refuse_lacking(session, contract, places, snapshots.target.version, accept_loss=accept_loss)
+            counted = snapshots.target.version
+            reason = f"ingest rebuild --swap{f' --accept-loss: {lost} rows' if lost else ''}"
+            return replace(seek, snapshots=snapshots, reason=reason)
 
-        records = session.read.format("delta").load(shadow.quarantine)
-        commits.overwrite(records, look_back.quarantine, lambda: replace(still(), kind="rollback"))
+        writer.overwrite(look_back.quarantine, shadow.quarantine, lambda: replace(still(), kind="rollback"))
         look_back.moved()
         crash_points.at("swap_quarantine", 0)
-        rows = session.read.format("delta").load(shadow.target)
-        commit = commits.overwrite(rows, look_back.target, still)
+        commit = writer.overwrite(look_back.target, shadow.target, still)
         crash_points.at("swap_target", 0)
-        _copy_ledger(session, places, seek)
+        _copy_ledger(writer, places, seek)
         return commit
 
-    epoch = open_epoch(session, contract, places, ask, statement=statement, floor=max(epochs) + 1)
+    epoch = open_epoch(session, contract, places, ask, statement=statement, floor=max(epochs) + 1, writer=writer, completes=first)
     crash_points.at("swap_ledger", 0)
     epoch.ledger.append()
-    rows_after = session.read.format("delta").load(places.target).count()
     version_before = before.look_back.snapshots.target.version
-    return Swapped(epoch.writer.epoch, rows_before, rows_after, version_before, lost, findings)
+    return Swapped(epoch.writer.epoch, rows_before, _rows(session, places), version_before, lost, findings)
 
 
-def refuse_swapped(session: SparkSession, places: Places) -> None:
+def refuse_swapped(session: SparkSession | None, places: Places) -> None:
     """Raises Refused SHADOW_OLD if the table has this shadow's rows already: only its ledger may still have to be copied."""
     if not is_begun(session, places):
         return
@@ -136,20 +139,25 @@ def _refuse_behind(before: StartState, ends: Mapping[int, int], first: int, name
         )
 
 
-def _refuse_lacking(session: SparkSession, contract: Contract, places: Places, *, accept_loss: bool) -> int:
-    """How many rows of the table are in neither the shadow's target, by event id, nor its quarantine, by position.
+def _refuse_lacking(session: SparkSession | None, contract: Contract, places: Places, version: int, *, accept_loss: bool) -> int:
+    """How many rows of this version of the table are in neither the shadow's target, by event id, nor its quarantine, by position.
 
     Kafka has expired or compacted their records since, or somebody added them by hand. Raises Refused SHADOW_LACKS if there are any.
     """
-    shadow, ids = shadow_of(places), event_id_columns(contract)
-    rows, there, records = (session.read.format("delta").load(path) for path in (places.target, shadow.target, shadow.quarantine))
-    named = [F.col(f"`{name}`") for name in ids]
-    positions = records.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
-    wanted = rows.select("_partition", "_offset", *(column for name, column in zip(ids, named, strict=True) if name not in POSITION))
-    lacking = wanted.join(there.select(*named), list(ids), "left_anti").join(positions, list(POSITION), "left_anti")
-    lost = lacking.count()
+    shadow = shadow_of(places)
+    same = " AND ".join(f"r.`{name}` = s.`{name}`" for name in event_id_columns(contract))
+    found = (
+        f"SELECT r._partition AS p, r._offset AS o FROM {{rows}} r LEFT ANTI JOIN {{there}} s ON {same} "
+        "LEFT ANTI JOIN {records} q ON r._partition = q.`partition` AND r._offset = q.`offset`"
+    )
+    tables = {"rows": At(places.target, version), "there": At(shadow.target), "records": At(shadow.quarantine)}
+
+    def asked_for(sql: str) -> list[dict[str, Any]]:
+        return asked(places.lake, session, lambda engine: engine.ask(sql, **tables))
+
+    lost = int(asked_for(f"SELECT count(*) AS n FROM ({found}) f")[0]["n"])
     if lost and not accept_loss:
-        some = ", ".join(f"{row['_partition']}:{row['_offset']}" for row in lacking.select(*POSITION).orderBy(*POSITION).limit(5).collect())
+        some = ", ".join(f"{row['p']}:{row['o']}" for row in asked_for(f"{found} ORDER BY p, o LIMIT 5"))
         raise Refused(
             "SHADOW_LACKS",
             f"{lost:,} rows of {places.name} are not in its shadow, such as those at {some} (partition:offset): Kafka has expired or "
@@ -161,7 +169,12 @@ def _refuse_lacking(session: SparkSession, contract: Contract, places: Places, *
     return lost
 
 
-def _verified(session: SparkSession, contract: Contract, places: Places) -> Verified:
+def _rows(session: SparkSession | None, places: Places) -> int:
+    counted = asked(places.lake, session, lambda engine: engine.ask("SELECT count(*) AS n FROM {rows}", rows=At(places.target)))
+    return int(counted[0]["n"])
+
+
+def _verified(session: SparkSession | None, contract: Contract, places: Places) -> Verified:
     return asked(places.lake, session, lambda engine: verify(engine, contract, places))
 
 
@@ -171,15 +184,15 @@ def _swapped(logs: Logs, first: int) -> BatchCommit | None:
     return next((each for each in found if each.rebuilt == first), None)
 
 
-def _copy_ledger(session: SparkSession, places: Places, seek: BatchCommit) -> None:
+def _copy_ledger(writer: TableWriter, places: Places, seek: BatchCommit) -> None:
     """Copy the shadow's ledger rows. They name the version before the swap, because a later DELETE may explain missing rows."""
     shadow = shadow_of(places)
-    kept = asked(places.lake, session, lambda engine: ledger_rows(engine, shadow))
+    kept = asked(places.lake, writer.session, lambda engine: ledger_rows(engine, shadow))
     moved = [{**vars(row), "target_version": seek.snapshots.target.version} for row in kept]
-    commits.merge_ledger(session, places.ledger, replace(seek, kind="ledger", ranges=(), gaps=()), moved)
+    writer.merge_ledger(places, replace(seek, kind="ledger", ranges=(), gaps=()), moved)
 
 
-def _checked(session: SparkSession, contract: Contract, places: Places) -> tuple[int, ...]:
+def _checked(session: SparkSession | None, contract: Contract, places: Places) -> tuple[int, ...]:
     """Verify the shadow; returns its epochs. Raises InvalidInput SHADOW_MISSING and Refused SHADOW_UNBALANCED."""
     shadow = shadow_of(places)
     if not is_begun(session, places):

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import functions as F
 
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
 from ingest.kafka.topic_state import TopicState
@@ -42,7 +44,8 @@ def fill(one: Lane) -> shadows.Carried:
 
 def swap_in(one: Lane, *, accept_loss: bool = False) -> Swapped:
     with table_lock.holding(one.session, one.places), table_lock.holding(one.session, shadows.shadow_of(one.places)):
-        return swap(one.session, one.contract, one.places, lambda: ask(one), accept_loss=accept_loss)
+        writer = DirectWriter(one.contract) if one.direct else SparkWriter(one.session)
+        return swap(writer, one.contract, one.places, lambda: ask(one), accept_loss=accept_loss)
 
 
 def add(one: Lane, id: str) -> None:
