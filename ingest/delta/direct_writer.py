@@ -128,10 +128,13 @@ class DirectWriter:
         new = linked(self.table(log.table), of)
 
         def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
-            removed = [file.removal(round(time.time() * 1000)) for file in table.live.values()]
-            metrics = {"numFiles": len(new), "numOutputRows": sum(file.rows for file in new)}
-            metrics |= {"numOutputBytes": sum(file.size for file in new), "numRemovedFiles": len(removed)}
-            return Operation("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}, metrics), [*removed, *(file.addition() for file in new)]
+            # A repetition after a crash may find its own files. No commit may remove and add the same one.
+            names, at_ms = {file.path for file in new}, round(time.time() * 1000)
+            actions = [file.removal(at_ms) for path, file in table.live.items() if path not in names]
+            metrics = {"numFiles": len(new), "numOutputRows": sum(file.rows for file in new), "numRemovedFiles": len(actions)}
+            metrics["numOutputBytes"] = sum(file.size for file in new)
+            actions += [file.addition() for file in new if file.path not in table.live]
+            return Operation("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}, metrics), actions
 
         return self.commit(log, still, decide)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -177,7 +178,7 @@ class LocalDesk:
             named: set[str] = set()
             for commit in Path(path, "_delta_log").glob("*.json"):
                 actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
-                added = [action["add"]["path"] for action in actions if "add" in action]
+                added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
                 assert not named.intersection(added), "a file is added once"
                 named.update(added)
             there = {str(file.relative_to(path)) for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts}
