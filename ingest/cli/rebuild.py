@@ -111,14 +111,19 @@ def _fill(
     from ingest.repair.swap import refuse_swapped
     from ingest.run.application import Application
     from ingest.run.table_query import Trigger
-    from ingest.run.writing_session import writing_session
+    from ingest.run.writing_session import with_writer, writing_session
     from ingest.runtime.errors import Refused
 
     shadow, carried = shadows.shadow_of(places), None
+    if dry_run:
+
+        def looked(writer: TableWriter) -> Carried:
+            shadows.refuse_missing(writer.session, places)
+            return shadows.look(writer.session, contract, places, ask())
+
+        return with_writer(contract, places, master, "rebuild", looked, only_look=True)
     with writing_session(shadow, master, "rebuild") as session:
         shadows.refuse_missing(session, places)
-        if dry_run:
-            return shadows.look(session, contract, places, ask())
         refuse_swapped(session, places)
         if restart or not shadows.is_begun(session, places):
             carried = shadows.begin(session, contract, places, ask)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.batch.batch_counts import count_batch
@@ -18,9 +18,9 @@ from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchCommit, Counts
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
-from ingest.delta.delta_sql import asked
+from ingest.delta.delta_sql import At, Spark, asked, quoted
 from ingest.delta.log_errors import table_missing
-from ingest.delta.stored_rows import in_epochs
+from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine, in_ranges, in_target, of_epochs
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.batch_history import batch_history
@@ -76,26 +76,38 @@ def is_begun(session: SparkSession | None, places: Places) -> bool:
     return any(commit.batch_commit is not None and commit.batch_commit.reason == CARRIED for commit in log.newest_first())
 
 
-def only_here(
-    session: SparkSession, contract: Contract, places: Places, topic_id: str, starts: Mapping[int, int]
-) -> tuple[DataFrame, DataFrame]:
-    """The target's rows and the quarantine's records before these offsets (by partition), as far as batches of this topic wrote them.
+def only_here(contract: Contract, places: Places, topics: Mapping[int, str], topic_id: str, starts: Mapping[int, int]) -> tuple[str, str]:
+    """SQL over {target} for its rows, and over {quarantine} for its records, before these offsets (by partition), as far as batches of this
+    topic wrote them. `topics` has the topic id of each epoch.
 
     The rows have one more column `__copy`: 1 for the first row of an event id by position, more for others.
     """
-    target = session.read.format("delta").load(places.target)
-    rows = target.where(_of_topic(session, places, topic_id) & _before(starts, "_partition", "_offset"))
-    same = Window.partitionBy(*(f"`{name}`" for name in event_id_columns(contract))).orderBy("_partition", "_offset", "_epoch")
-    records = session.read.format("delta").load(places.quarantine).where(F.col("topic_id") == topic_id)
-    return rows.withColumn("__copy", F.row_number().over(same)), records.where(_before(starts, "partition", "offset"))
+
+    def before(columns: Columns) -> str:
+        return in_ranges([OffsetRange(partition, 0, first) for partition, first in starts.items()], columns)
+
+    same = ", ".join(f"`{name}`" for name in event_id_columns(contract))
+    copy = f"row_number() OVER (PARTITION BY {same} ORDER BY `_partition`, `_offset`, `_epoch`) AS __copy"
+    rows = f"SELECT *, {copy} FROM {{target}} WHERE {in_target(topics, topic_id)} AND ({before(TARGET)})"
+    return rows, f"SELECT * FROM {{quarantine}} WHERE {in_quarantine(topic_id)} AND ({before(QUARANTINE)})"
 
 
-def look(session: SparkSession, contract: Contract, places: Places, broker: TopicState) -> Carried:
-    """What `begin` would carry over, if it began now. Raises Refused REBUILD_OTHER_TOPIC."""
+def look(session: SparkSession | None, contract: Contract, places: Places, broker: TopicState) -> Carried:
+    """What `begin` would carry over, if it began now. Needs no session for a local lake. Raises Refused REBUILD_OTHER_TOPIC."""
     _refuse_other_topic(session, places, broker.topic)
     starts = {partition: first for partition, (first, _) in broker.bounds.items()}
-    rows, records = only_here(session, contract, places, broker.topic.id, starts)
-    return Carried(rows.where("__copy = 1").count(), rows.where("__copy > 1").count(), records.count(), starts)
+    rows, records = only_here(contract, places, topics_of(session, places), broker.topic.id, starts)
+    (found,) = asked(
+        places.lake,
+        session,
+        lambda engine: engine.ask(
+            f"SELECT count(*) AS n, count(CASE WHEN __copy > 1 THEN 1 END) AS m FROM ({rows}) r", target=At(places.target)
+        ),
+    )
+    other = asked(
+        places.lake, session, lambda engine: engine.ask(f"SELECT count(*) AS n FROM ({records}) q", quarantine=At(places.quarantine))
+    )
+    return Carried(found["n"] - found["m"], found["m"], other[0]["n"], starts)
 
 
 def begin(session: SparkSession, contract: Contract, places: Places, ask: Callable[[], TopicState]) -> Carried:
@@ -111,7 +123,10 @@ def begin(session: SparkSession, contract: Contract, places: Places, ask: Callab
     # The offsets where the shadow begins decide what is carried over: Kafka may expire more at any moment.
     begun = open_epoch(session, contract, shadow, ask, Seeking(Aim("earliest"), True, "--to earliest"), floor=floor)
     begun.ledger.append()
-    rows, records = only_here(session, contract, places, begun.writer.topic.id, begun.starts)
+    spark = Spark(session)
+    of_rows, of_records = only_here(contract, places, topics_of(session, places), begun.writer.topic.id, begun.starts)
+    rows = spark.frame(of_rows, target=At(places.target))
+    records = spark.frame(of_records, quarantine=At(places.quarantine))
     done: list[Carried] = []
 
     def carry(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
@@ -123,20 +138,26 @@ def begin(session: SparkSession, contract: Contract, places: Places, ask: Callab
     return done[-1]
 
 
+def count_rows(session: SparkSession | None, places: Places, table: str, condition: str = "true") -> int:
+    """How many rows of the table at `table` meet a condition."""
+    sql = f"SELECT count(*) AS n FROM {{rows}} WHERE {condition}"
+    return int(asked(places.lake, session, lambda engine: engine.ask(sql, rows=At(table)))[0]["n"])
+
+
 def topics_of(session: SparkSession | None, places: Places) -> Mapping[int, str]:
     """The topic id of each of a table's epochs."""
     return asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
 
 
-def _of_topic(session: SparkSession, places: Places, topic_id: str, *, others: bool = False) -> Column:
-    """Whether an epoch of this topic wrote a row, or of other topics. Neither is true of a row that somebody added."""
-    return in_epochs([epoch for epoch, its_topic in topics_of(session, places).items() if (its_topic != topic_id) == others])
+def _refuse_other_topic(session: SparkSession | None, places: Places, topic: TopicId) -> None:
+    """Raises Refused REBUILD_OTHER_TOPIC: a row takes its topic from its epoch, so those of another topic cannot be carried over.
 
-
-def _refuse_other_topic(session: SparkSession, places: Places, topic: TopicId) -> None:
-    """Raises Refused REBUILD_OTHER_TOPIC: a row takes its topic from its epoch, so those of another topic cannot be carried over."""
-    rows = session.read.format("delta").load(places.target).where(_of_topic(session, places, topic.id, others=True)).count()
-    records = session.read.format("delta").load(places.quarantine).where(F.col("topic_id") != topic.id).count()
+    A row that somebody added is of no topic.
+    """
+    topics = topics_of(session, places)
+    others = of_epochs(topics, {topic_id: str(topic_id != topic.id).lower() for topic_id in topics.values()}, "false")
+    rows = count_rows(session, places, places.target, others)
+    records = count_rows(session, places, places.quarantine, f"topic_id <> {quoted(topic.id)}")
     if rows or records:
         raise Refused(
             "REBUILD_OTHER_TOPIC",
@@ -178,13 +199,6 @@ def _carry(
         winners = old.drop("__rank", "__reason")
         commit = commits.merge_target(winners, contract, look_back.target, counts.bounds, still)
         return commit, (counts.read, doubled, sum(quarantined.values()))
-
-
-def _before(earliest: Mapping[int, int], partition: str, offset: str) -> Column:
-    found = F.lit(False)
-    for number, first in earliest.items():
-        found |= (F.col(partition) == number) & (F.col(offset) < first)
-    return found
 
 
 def refuse_missing(session: SparkSession | None, places: Places) -> None:

@@ -27,7 +27,7 @@ from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.start_state import StartState
 from ingest.recovery.state_reader import read_start_state
-from ingest.repair.shadow import is_begun, shadow_of, topics_of
+from ingest.repair.shadow import count_rows, is_begun, shadow_of, topics_of
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.places import Places
@@ -65,7 +65,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     assert newest is not None, "a shadow that balances has offsets"
     if (done := _swapped(logs, first)) is not None:
         _copy_ledger(writer, places, done)
-        rows = _rows(session, places)
+        rows = count_rows(session, places, places.target)
         return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version)
     state = read_start_state(session, places, logs, lambda: None)
     _refuse_behind(state, newest.ends, first, places.name)
@@ -76,7 +76,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     # An epoch of its own rolls back a batch that was cut off, so that the swap's epoch has no other statement on the quarantine.
     before = open_epoch(session, contract, places, ask, writer=writer, completes=first)
     before.ledger.append()
-    rows_before = _rows(session, places)
+    rows_before = count_rows(session, places, places.target)
     ranges = tuple(OffsetRange(partition, end, end) for partition, end in sorted(newest.ends.items()))
 
     def statement(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
@@ -103,7 +103,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     crash_points.at("swap_ledger", 0)
     epoch.ledger.append()
     version_before = before.look_back.snapshots.target.version
-    return Swapped(epoch.writer.epoch, rows_before, _rows(session, places), version_before, lost, findings)
+    return Swapped(epoch.writer.epoch, rows_before, count_rows(session, places, places.target), version_before, lost, findings)
 
 
 def refuse_swapped(session: SparkSession | None, places: Places) -> None:
@@ -167,11 +167,6 @@ def _refuse_lacking(session: SparkSession | None, contract: Contract, places: Pl
             "Kafka has expired; if the rest may go, --swap --accept-loss.",
         )
     return lost
-
-
-def _rows(session: SparkSession | None, places: Places) -> int:
-    counted = asked(places.lake, session, lambda engine: engine.ask("SELECT count(*) AS n FROM {rows}", rows=At(places.target)))
-    return int(counted[0]["n"])
 
 
 def _verified(session: SparkSession | None, contract: Contract, places: Places) -> Verified:

@@ -24,10 +24,12 @@ from ingest.kafka.topic_state import TopicState
 from ingest.repair.erasure import Erasure, erase
 from ingest.repair.quarantine_replay import replay_quarantine, try_replay
 from ingest.repair.selection import Selection
+from ingest.repair.shadow import shadow_exists
 from ingest.run.alter import alter, differences
 from tests.integration.lane import Lane, Record, order
 from tests.integration.test_commands import typed
 from tests.integration.test_erase import PERSON, files_that_contain
+from tests.integration.test_rebuild import fill, swap_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 MakeLane = Callable[..., Lane]
@@ -42,16 +44,16 @@ class NoJava:
     """An environment whose Java notes that it was started, and fails."""
 
     def __init__(self, folder: Path) -> None:
-        self._started = folder / "java-was-started"
+        self.started = folder / "java-was-started"
         (java := folder / "java-home/bin/java").parent.mkdir(parents=True)
-        java.write_text(f"#!/bin/sh\ntouch '{self._started}'\nexit 1\n", encoding="utf-8")
+        java.write_text(f"#!/bin/sh\ntouch '{self.started}'\nexit 1\n", encoding="utf-8")
         java.chmod(0o755)
         self.environment = {"JAVA_HOME": str(folder / "java-home"), "PATH": f"{java.parent}:{os.environ['PATH']}", "INGEST_WRITER": "auto"}
 
     def typed(self, one: Lane, *words: str) -> dict[str, Any]:
         """The table's part of the document of a command that must succeed without a JVM."""
         code, document = typed(one, *words, more=self.environment)
-        assert not self._started.exists(), words
+        assert not self.started.exists(), words
         assert (code, document["error"]) == (0, None), document
         (table,) = document["tables"]
         assert isinstance(table, dict)
@@ -298,6 +300,65 @@ def test_a_table_that_only_spark_can_rewrite_is_erased_from_by_spark(lane: MakeL
     assert (code, document["tables"][0]["rows"]) == (0, 1), document
     assert one.ids() == ["b"]
     one.balanced()
+
+
+def test_the_swap_of_a_rebuild(lane: MakeLane, no_java: NoJava) -> None:
+    """Partitions, a change data feed, and a column of its own, which the old rows lack: Spark and deltalake read what Spark would write."""
+    more: dict[str, Any] = {"rules": RULES, "layout": {"partition_by": ["mail"]}, "properties": {"delta.enableChangeDataFeed": "true"}}
+    records = (order("a", n=1, mail="a b/ü"), order("b", n=2, mail=None), order("a", n=1, mail="a b/ü"), "{", order("c", n=200, mail="c"))
+    spark, direct = two(lane, {"n": "INT", "mail": "STRING"}, *records, **more)
+    tried = no_java.typed(direct, "rebuild", "events", "--dry-run")
+    assert tried == {"table": direct.places.name, "dry_run": True, "rows": 0, "doubled": 0, "records": 0, "starts": {"0": 0}}
+    spark.direct = False
+    for one in (spark, direct):
+        one.sql("DELETE FROM {} WHERE id = 'a'")
+        fill(one)
+    done, swapped = no_java.typed(direct, "rebuild", "events", "--swap"), swap_in(spark)
+    expected = {**vars(swapped), "version_before": done["version_before"]}
+    assert done == {"table": direct.places.name, **json.loads(json.dumps(expected))}
+    assert tables(direct) == tables(spark)
+    assert direct.ids() == spark.ids() == ["a", "b"]
+    for name in ("target", "quarantine"):
+        theirs, mine = (next(each for each in one.log(name).newest_first() if each.added) for one in (spark, direct))
+        assert (mine.operation, mine.parameters["mode"], mine.transactions) == (theirs.operation, "Overwrite", theirs.transactions)
+    feed = direct.session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", done["version_before"] + 1)
+    changes = sorted((row["_change_type"], row["id"]) for row in feed.load(direct.places.target).collect())
+    assert changes == [("delete", "b"), ("insert", "a"), ("insert", "b")]
+    before = DeltaTable(direct.places.target, version=done["version_before"])
+    assert before.to_pyarrow_table()["id"].to_pylist() == ["b"]
+    for one in (spark, direct):
+        one.balanced()
+        one.send(order("d", n=4, mail="d"), order("b", n=2))
+        (report,) = one.run()
+        assert (report.inserted, report.duplicate) == (1, 1)
+        one.balanced()
+
+
+def test_a_shadow_is_discarded(lane: MakeLane, no_java: NoJava) -> None:
+    one = lane(COLUMNS)
+    one.send(order("a", n=1, mail="ada"))
+    one.run()
+    before = one.versions()
+    fill(one)
+    assert no_java.typed(one, "rebuild", "events", "--discard") == {"table": one.places.name, "discarded": True}
+    assert not shadow_exists(None, one.places) and one.versions() == before
+
+
+def test_every_record_is_located_in_kafka(lane: MakeLane, no_java: NoJava) -> None:
+    """Duplicates are decoded again; a record that was lost is found behind a balance that holds."""
+    one = lane(COLUMNS, rules=RULES)
+    one.send(order("a", n=1, mail="ada"), order("a", n=1, mail="ada"), "{", order("c", n=200, mail="c"))
+    one.run()
+    one.transaction(order("b", n=2, mail="b"), order("a", n=1, mail="ada"))
+    one.run()
+    found = no_java.typed(one, "verify", "--against-kafka")
+    assert (found["balanced"], found["kafka"]["records"], found["kafka"]["duplicate"]) == (True, 6, 2)
+    assert found["kafka"]["gaps"] == {"commit marker": 1}
+    one.target().where("id <> 'b'").write.format("delta").mode("overwrite").save(one.places.target)
+    code, document = typed(one, "verify", "--against-kafka", more=no_java.environment)
+    lost = [each for each in document["tables"][0]["kafka"]["findings"] if each["code"] == "RECORD_LOST"]
+    assert code == 1 and [each["start_offset"] for each in lost if each["batch"] is None] == [4], document
+    assert not no_java.started.exists()
 
 
 def topic_state_of(one: Lane) -> Callable[[], TopicState]:

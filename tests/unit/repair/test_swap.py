@@ -245,7 +245,7 @@ def kill_at(point: str, scene: Scene) -> None:
 def _main(arguments: Sequence[str]) -> None:
     """Swap in a process of its own, which kills itself."""
     folder, table = arguments
-    direct_writer.put = die_at(table)  # type: ignore[assignment]
+    vars(direct_writer)["put"] = die_at(table)
     Scene(Path(folder)).swap()
 
 
