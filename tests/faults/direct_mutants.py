@@ -10,6 +10,7 @@ SPARED = f"{BATCHES}records_that_are_rows_stay_rows_when_they_are_read_again_und
 AGAIN = f"{STAGED}another_look_gives_what_a_first_one_would_and_opens_no_file_twice"
 BETWEEN = f"{COMMITS}a_commit_between_look_and_put_is_noticed_and_decided_upon_again"
 FENCED = f"{COMMITS}a_fence_carries_its_transaction_id_and_an_older_or_equal_one_is_refused"
+SWAP = "unit/repair/test_swap.py::test_"
 ROW_DECIDES = f"{COMPARED}the_first_row_with_a_hash_decides_about_every_copy_of_its_id"
 DIRECT, FILES, WRITER, PUT = "batch/direct.py", "batch/staged_parts.py", "delta/direct_writer.py", "delta/put.py"
 FENCE = "if table.state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:"
@@ -60,6 +61,38 @@ DIRECT_MUTANTS = (
     ),
     ("a transaction id is not compared", FENCED, "I8", WRITER, FENCE, "if False:"),
     ("a transaction id may be used again with other content", FENCED, "I8", WRITER, FENCE, FENCE.replace(">=", ">")),
+    (
+        "a statement may follow another snapshot than the one that was judged",
+        f"{COMMITS}what_a_statement_has_judged_is_the_very_snapshot_that_it_replaces",
+        "I8",
+        WRITER,
+        "            if table.look():\n",
+        "            table.look()\n            if False:\n",
+    ),
+    (
+        "a swap commits although rows were added after its look",
+        f"{SWAP}a_row_that_somebody_adds_after_the_first_look_is_judged_too",
+        "I8",
+        "repair/swap.py",
+        "if any(commit.added or commit.removed for commit in logs.target.since(counted)):",
+        "if False:",
+    ),
+    (
+        "a swap leaves one of the old files",
+        f"{SWAP}one_commit_replaces_all_files_by_the_shadows_and_time_travel_reaches_the_old_rows",
+        "I3",
+        WRITER,
+        "for path, file in table.live.items() if path not in names]",
+        "for path, file in [*table.live.items()][1:] if path not in names]",
+    ),
+    (
+        "a swap that is repeated adds its files twice",
+        f"{SWAP}the_same_command_completes_a_swap_that_died_behind_any_of_its_commits",
+        "I3",
+        WRITER,
+        "file.addition() for file in new if file.path not in table.live",
+        "file.addition() for file in new",
+    ),
     (
         "a file without statistics is not opened",
         f"{STAGED}a_file_without_statistics_is_opened",

@@ -118,6 +118,23 @@ def test_a_commit_between_look_and_put_is_noticed_and_decided_upon_again(places:
     assert commit is not None and commit.version == 2 and seen == [0, 1]
 
 
+def test_what_a_statement_has_judged_is_the_very_snapshot_that_it_replaces(places: Places, writer: DirectWriter) -> None:
+    """I8: somebody adds a row between the judgement, which reads the table by itself, and the writer's own look."""
+    judged: list[int] = []
+
+    def still() -> BatchCommit:
+        judged.append(writer.looked_at(places.ledger).version)
+        if len(judged) == 1:
+            write_deltalake(places.ledger, _ledger_table([_row(1)]), mode="append")
+        return statement(1)
+
+    shadow = Places(f"{places.lake}/shadow", places.checkpoints, "shop", "orders")
+    writer.create_tables(CONTRACT, shadow)
+    commit = writer.overwrite(Logs.of(places).ledger, shadow.ledger, still)
+    assert commit.version == judged[-1] + 1 and judged == [0, 1]
+    assert len(commit.removed) == 1 and DeltaTable(places.ledger).to_pyarrow_table().num_rows == 0
+
+
 class Unlucky(LocalFiles):
     """Reports so many errors when the name of a new file is brought onto the disk. `synced` are the calls that succeeded."""
 
