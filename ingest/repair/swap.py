@@ -23,6 +23,7 @@ from ingest.delta.table_writer import TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import ledger_rows
+from ingest.ledger.projection import complete
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.start_state import StartState
@@ -61,6 +62,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     session, shadow, logs = writer.session, shadow_of(places), Logs.of(places, writer.session)
     epochs = _checked(session, contract, places)
     first = min(epochs)
+    complete(writer, shadow)  # the shadow's run may have died before its last ledger rows
     newest = read_start_state(session, shadow, Logs.of(shadow, session), lambda: None).target.newest
     assert newest is not None, "a shadow that balances has offsets"
     if (done := _swapped(logs, first)) is not None:

@@ -32,6 +32,13 @@ def typed(lane: Lane, *words: str, more: Mapping[str, str] | None = None) -> tup
 
     `more` are environment variables.
     """
+    done = ended(lane, *words, more=more)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def ended(lane: Lane, *words: str, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """The process of `typed`, which may have been killed."""
     project = lane.folder / "project"
     (project / "tables").mkdir(parents=True, exist_ok=True)
     (project / "tables/events.yml").write_text(lane.contract.to_json(), encoding="utf-8")
@@ -39,9 +46,7 @@ def typed(lane: Lane, *words: str, more: Mapping[str, str] | None = None) -> tup
     where = {"INGEST_BOOTSTRAP_SERVERS": lane.bootstrap_servers, "INGEST_MASTER": "local[2]"}
     environment = {**os.environ, **{name: str(value) for name, value in places.items()}, **where, **(more or {})}
     command = [sys.executable, "-c", "from ingest.cli.app import main; main()", *words, "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_a_seek_accepts_a_word_offsets_or_a_time(lane: MakeLane) -> None:

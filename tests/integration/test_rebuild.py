@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
@@ -16,8 +18,10 @@ from ingest.kafka.topic_state import TopicState
 from ingest.repair import shadow as shadows
 from ingest.repair.swap import Swapped, refuse_swapped, swap
 from ingest.run import table_lock
+from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from tests.integration.lane import Lane, order
+from tests.integration.test_commands import ended, typed
 
 pytestmark = pytest.mark.integration
 MakeLane = Callable[..., Lane]
@@ -144,34 +148,23 @@ def test_a_swap_after_a_batch_that_was_cut_off(lane: MakeLane, monkeypatch: pyte
     one.balanced()
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("writer", ["direct", "spark"])
 @pytest.mark.parametrize("point", ["swap_quarantine", "swap_target", "swap_ledger"])
-def test_a_swap_cut_off_loses_nothing(lane: MakeLane, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swap_that_is_killed_is_completed_by_the_same_command(lane: MakeLane, point: str, writer: str) -> None:
     one = damaged(lane)
+    one.direct = writer == "direct"
     fill(one)
-
-    def at(reached: str, *_: object) -> None:
-        if reached == point:
-            raise Killed
-
-    with monkeypatch.context() as killed, pytest.raises(Killed):
-        killed.setattr("ingest.runtime.crash_points.at", at)
-        swap_in(one)
+    (Path(one.places.lake) / crash_points.SCRATCH).touch()
+    killed = ended(one, "rebuild", "events", "--swap", more={"INGEST_WRITER": writer, "INGEST_FAULT": f"{point}:kill@0"})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     if point == "swap_quarantine":  # between the two overwrites the tables do not fit together
-        one.refused("QUARANTINE_REWOUND")
-        one.seek("table", accept_gap=True)
-        one.run()
-        with pytest.raises(Refused, match="SHADOW_OLD"):
-            swap_in(one)
-        fill(one)
+        assert "--swap` completes it" in one.refused("QUARANTINE_REWOUND").remedy
     else:
         with pytest.raises(Refused, match="completes it"):
-            refuse_swapped(one.session, one.places)
-    swap_in(one)
+            refuse_swapped(None, one.places)
+    code, document = typed(one, "rebuild", "events", "--swap", more={"INGEST_WRITER": writer})
+    assert (code, document["error"]) == (0, None)
     assert one.ids() == ["a", "b", "c", "d"]
     one.balanced()
     one.send(order("e"))
