@@ -151,7 +151,8 @@ def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], mas
             shadows.remove_shadow(writer.session, places)
         return done
 
-    table_lock.wait_for(places)
+    for each in (places, shadows.shadow_of(places)):
+        table_lock.wait_for(each)
     return with_writer(contract, places, master, "rebuild", swapped)
 
 

@@ -158,6 +158,7 @@ def test_a_swap_that_is_killed_is_completed_by_the_same_command(lane: MakeLane, 
     (Path(one.places.lake) / crash_points.SCRATCH).touch()
     killed = ended(one, "rebuild", "events", "--swap", more={"INGEST_WRITER": writer, "INGEST_FAULT": f"{point}:kill@0"})
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    table_lock.wait_for(one.places)  # the JVM may still be ending
     if point == "swap_quarantine":  # between the two overwrites the tables do not fit together
         assert "--swap` completes it" in one.refused("QUARANTINE_REWOUND").remedy
     else:
