@@ -83,3 +83,16 @@ def test_a_deleted_row_counts_as_removed_and_expired_records_as_unverifiable(lan
     assert again.findings == () and again.unverifiable == 2
     one.target().where("id <> 'd'").write.format("delta").mode("overwrite").save(one.places.target)
     assert "RECORD_LOST" in [finding.code for finding in reread(one).findings], "the earlier DELETE explains no later loss"
+
+
+@pytest.mark.slow
+def test_a_row_rule_that_workers_cannot_evaluate_is_evaluated_by_spark_and_the_command_says_so(
+    lane: MakeLane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = lane({"n": "INT", "at": "TIMESTAMP"}, rules=[{"name": "any", "check": "hour(at) < 24 OR at IS NULL"}])
+    one.direct = False
+    one.send(order("a", n=1), order("a", n=1), "{", order("a", n=1))
+    one.run()
+    again = reread(one)
+    assert (again.records, again.in_target, again.in_quarantine, again.duplicate, again.findings) == (4, 1, 1, 2, ())
+    assert "are decoded through Spark, because of a row rule with" in capsys.readouterr().err
