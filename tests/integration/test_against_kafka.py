@@ -62,7 +62,7 @@ def test_an_overwritten_row_is_reported_as_lost_and_a_foreign_row_as_without_rec
     assert (record.epoch, record.partition, record.end_offset) == (None, 0, (record.start_offset or 0) + 1)
     offset = next(row["_offset"] for row in one.target().where("id = 'a'").collect()) + 5
     foreign = one.target().where("id = 'a'").selectExpr("'x' AS id", "n", "_partition", f"{offset}L AS _offset")
-    kafka = one.target().where("id = 'a'").select("_kafka_timestamp", "_ingested_at", "_epoch", "_batch")
+    kafka = one.target().where("id = 'a'").select("_source", "_kafka_timestamp", "_ingested_at", "_epoch", "_batch")
     foreign.crossJoin(kafka).write.format("delta").mode("append").save(one.places.target)
     assert "ROW_WITHOUT_RECORD" in [finding.code for finding in reread(one).findings]
 
