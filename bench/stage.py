@@ -34,7 +34,7 @@ from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import Events
 from ingest.decode.row_hash import row_hashes
 from ingest.delta.data_file import COMPRESSION
-from ingest.delta.statistics import statistics
+from ingest.delta.statistics import Statistics
 from ingest.lab.samples.shop import Shop
 
 AT_ONCE = 10_000  # what Spark hands to a worker at once
@@ -73,7 +73,7 @@ def measure(ours: Contract, values: list[bytes], rounds: int, folder: Path) -> d
         "decode, provenance, rules": lambda: list(Events(plan).decode(given)),
         "hashes of event ids": lambda: row_hashes(rows[name].combine_chunks() for name in ids),
         "ids that occur twice": lambda: twice(hashes),
-        "statistics": lambda: statistics(rows, bounded),
+        "statistics": lambda: Statistics(bounded).add(rows),
         "Parquet": lambda: pq.write_table(rows, folder / "x.parquet", compression=COMPRESSION, store_schema=False),
         "all of a task": lambda: list(stage.rows(iter(given))),
     }

@@ -42,7 +42,7 @@ def maintain(
     open_too: Annotated[
         bool, typer.Option("--open-too", help="Also remove old quarantined records that nobody has settled. Their bytes are lost.")
     ] = False,
-    wait: Annotated[str, typer.Option("--wait", help="How long to wait for the run that holds the table.")] = "10m",
+    wait: Annotated[str, typer.Option("--wait", help="How long to wait for a process that must be alone with the table.")] = "10m",
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
@@ -52,8 +52,8 @@ def maintain(
     """Compact small files, and delete what nobody needs any more. That includes old settled records of the quarantine.
     No row changes, and the balance still holds.
 
-    On a local disk, the run that holds a table does the work between two batches; this command waits for its answer.
-    Without a run, the command does it. The ledger loses no row: starts and `ingest verify` need all of them.
+    It works beside a run and starts no JVM, unless a table needs Delta in Spark: then it waits until no run holds the table.
+    The ledger loses no row: starts and `ingest verify` need all of them.
 
     Example: ingest maintain orders --keep-quarantine 30d
     """
@@ -97,87 +97,63 @@ def maintain(
 
 
 def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSession], wait_s: float, *, dry_run: bool) -> Maintained:
-    """Maintain one table: here, or by the run that holds its lock.
+    """Maintain one table: without Spark beside a run, or through Spark alone. Waits for whoever commits alone.
 
-    Raises Refused LOCKED or MAINTAIN_UNANSWERED, and the errors of `Maintenance.do`.
+    Raises Refused LOCKED, and the errors of `Maintenance.do`.
     """
-    from contextlib import suppress
-    from dataclasses import replace
-    from pathlib import Path
-
-    from ingest.delta.delta_sql import Unreadable
-    from ingest.delta.table_writer import SparkWriter
-    from ingest.ledger.projection import complete
     from ingest.repair.maintenance import Maintenance
-    from ingest.run import platform, table_lock
-    from ingest.run.lock_file import holder
-    from ingest.runtime import crash_points, spark
     from ingest.runtime.errors import Refused
     from ingest.runtime.files import is_local
 
-    local = is_local(places.lake)
     if dry_run:
-        return Maintenance(None if local else session(), places, settings, dry_run=True).do()
-    deadline = time.monotonic() + wait_s
+        return Maintenance(None, places, settings, session=None if is_local(places.lake) else session()).do()
+    deadline, waits = time.monotonic() + wait_s, False
     while True:
-        if local and holder(places.root) is not None:
-            done = _by_the_run(places, settings, deadline)
-            if done is not None:
-                return done
-        if local:
-            with suppress(Unreadable):  # then Spark looks
-                looked = Maintenance(None, places, settings, dry_run=True).do()
-                if not any(each.did_something for each in looked.tables):  # so an hourly job without work takes a second
-                    return replace(looked, dry_run=False)
-        else:
-            platform.ensure(session(), places.lake)
         try:
-            with table_lock.holding(session(), places):
-                if local:
-                    crash_points.arm(Path(places.lake), spark.jvm_pid(session()))
-                complete(SparkWriter(session()), places)  # counts by file, which compaction and VACUUM may take away
-                return Maintenance(session(), places, settings).do()
-        except Refused as error:  # a run has taken the lock meanwhile
-            if error.code != "LOCKED" or time.monotonic() > deadline:
+            return _maintained(places, settings, session)
+        except Refused as error:
+            if error.code != "LOCKED":
                 raise
-
-
-def _by_the_run(places: Places, settings: Settings, deadline: float) -> Maintained | None:
-    """Ask the process that holds the lock, and wait for its answer; None if it has ended without one.
-
-    Raises Refused MAINTAIN_UNANSWERED, RunStopped MAINTAIN_FAILED.
-    """
-    from ingest.repair import requests
-    from ingest.run.lock_file import holder
-    from ingest.runtime.errors import Refused, RunStopped
-
-    who = holder(places.root)
-    err_line(f"note: {places.name} is held by {who}, which maintains it between two batches")
-    request = requests.send(places, settings, deadline - time.monotonic())
-    try:
-        while True:
-            free = holder(places.root) is None
-            answer = requests.answered(places, request)
-            if isinstance(answer, str):
-                raise RunStopped(
-                    "MAINTAIN_FAILED",
-                    f"the run could not maintain {places.name}: {answer}",
-                    expected="a maintenance without an error. The run itself goes on.",
-                    remedy="read the run's log, fix the cause and try again: what was done stays done.",
-                )
-            if answer is not None or free:
-                return answer
             if time.monotonic() > deadline:
-                begun = not requests.withdraw(places, request)
-                raise Refused(
-                    "MAINTAIN_UNANSWERED",
-                    f"{who}, which holds {places.name}, " + ("has begun and is not done yet." if begun else "has not begun."),
-                    expected="an `ingest run` that answers between two batches; other commands hold the lock only for a short time.",
-                    remedy="wait longer (--wait 1h), or try again later.",
-                )
-            time.sleep(POLL_S)
-    finally:
-        requests.withdraw(places, request)
+                remedy = "let the run do it (`ingest run --maintain-every 1h`), wait longer (--wait 1h), or stop it first."
+                raise Refused(error.code, error.found, expected=error.expected, remedy=remedy) from error
+            if not waits:
+                err_line(f"note: {places.name} waits up to {wait_s:g} s: {error.found}")
+            waits = True
+        time.sleep(POLL_S)
+
+
+def _maintained(places: Places, settings: Settings, session: Callable[[], SparkSession]) -> Maintained:
+    """Maintain one table now. Raises as `_maintain`."""
+    from pathlib import Path
+
+    from ingest.delta.direct_writer import DirectWriter
+    from ingest.delta.table_upkeep import DirectUpkeep, SparkUpkeep
+    from ingest.repair.maintenance import Maintenance
+    from ingest.run import platform, table_lock
+    from ingest.run.writer_choice import refuse_unfit_tables
+    from ingest.run.writer_setting import Writer, writer_setting
+    from ingest.runtime import crash_points, spark
+    from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.files import is_local
+
+    if writer_setting() is not Writer.SPARK:
+        try:
+            refuse_unfit_tables(places)
+            # A run may still need the files that a short retention deletes.
+            with table_lock.holding(None, places) if settings.force else table_lock.beside_a_run(places):
+                crash_points.arm(Path(places.lake), None)
+                return Maintenance(DirectUpkeep(DirectWriter()), places, settings).do()
+        except InvalidInput as error:
+            if error.code != "DIRECT_UNFIT":
+                raise
+    if is_local(places.lake) and (who := table_lock.held_by(places)) is not None:
+        raise who  # before a JVM starts for nothing
+    platform.ensure(session(), places.lake)
+    with table_lock.holding(session(), places):
+        if is_local(places.lake):
+            crash_points.arm(Path(places.lake), spark.jvm_pid(session()))
+        return Maintenance(SparkUpkeep(session()), places, settings).do()
 
 
 def _failed(name: str, error: Exception) -> IngestError:
@@ -195,13 +171,13 @@ def _failed(name: str, error: Exception) -> IngestError:
 
 def as_row(done: Maintained) -> dict[str, Any]:
     """The table's entry in the JSON document; `delta` has one entry for each of its Delta tables."""
-    return {"table": done.table, "dry_run": done.dry_run, "by": done.by, "delta": [dataclasses.asdict(each) for each in done.tables]}
+    return {"table": done.table, "dry_run": done.dry_run, "delta": [dataclasses.asdict(each) for each in done.tables]}
 
 
 def print_maintained(done: Maintained) -> None:
     """Print what was done to each Delta table."""
     from ingest.repair.caretaker import lines
 
-    out_line(f"{done.table}: {'dry run, nothing was changed' if done.dry_run else f'maintained by {done.by}'}")
+    out_line(f"{done.table}: {'dry run, nothing was changed' if done.dry_run else 'maintained'}")
     for line in lines(done):
         out_line(f"  {line}")

@@ -68,7 +68,7 @@ def run(
         typer.Option(
             "--maintain-every",
             envvar="INGEST_MAINTAIN_EVERY",
-            help="Interval at which the run maintains each table between batches, such as 1h (default: only for `ingest maintain`).",
+            help="Interval of a whole maintenance of each table, such as 1h (default: a continuous run only merges small files).",
         ),
     ] = None,
     writer: Annotated[
@@ -105,7 +105,7 @@ def run(
     contracts = load_contracts(project, tables or [])
     trigger = Trigger(once=once, every_s=seconds(every or "0s"))
     watch = _watch(project, contracts, log_format, quiet=as_json) if check else None
-    upkeep = Caretaker(seconds(maintain_every, "--maintain-every") if maintain_every else None)
+    upkeep = Caretaker(seconds(maintain_every, "--maintain-every") if maintain_every else None, compacts=not once)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     job = Application(contracts, lake, checkpoints, kafka, master, trigger, max_records, watch, upkeep, writer=writer)
     with _display(log_format, quiet=as_json) as shown, _measured(metrics, contracts, shown, watch) as measured:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.delta.statistics import statistics
+from ingest.delta.statistics import Statistics
 
 COMPRESSION = "zstd"
 # A path in the log is a URI: these characters need no escape there (RFC 2396).
@@ -42,13 +43,13 @@ class StagedFile:
 
 def write_file(
     folder: str,
-    rows: pa.Table,
+    rows: pa.Table | Iterable[pa.Table],
     statistics_of: Sequence[str],
     inside: str = "",
     values: Mapping[str, str | None] | None = None,
     prefix: str = "part-",
 ) -> StagedFile:
-    """Write the rows into a new file of the table in `folder`, a local path.
+    """Write the rows into a new file of the table in `folder`, a local path. Each table of several becomes a row group.
 
     `inside` is the folder of the rows' partition in it, `values` are their partition values as text (partition.py). `prefix` begins the
     file's name.
@@ -57,9 +58,23 @@ def write_file(
     path = os.path.join(folder, name)
     if inside:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-    # Without Arrow's own schema in the file: readers take the types from Parquet and from the table.
-    pq.write_table(rows, path, compression=COMPRESSION, store_schema=False, coerce_timestamps="us")
-    return StagedFile(name, os.path.getsize(path), rows.num_rows, statistics(rows, statistics_of), dict(values or {}))
+    found, number = Statistics(statistics_of), 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for part in (rows,) if isinstance(rows, pa.Table) else rows:
+            if writer is None:
+                # Without Arrow's own schema in the file: readers take the types from Parquet and from the table.
+                writer = pq.ParquetWriter(path, part.schema, compression=COMPRESSION, store_schema=False, coerce_timestamps="us")
+            writer.write_table(part)
+            found.add(part)
+            number += part.num_rows
+        assert writer is not None, "at least one table"
+        writer.close()
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        raise
+    return StagedFile(name, os.path.getsize(path), number, found.as_json(), dict(values or {}))
 
 
 def read_file(folder: str, path: str, schema: pa.Schema, values: Mapping[str, Any] | None = None) -> pa.Table:
@@ -69,17 +84,27 @@ def read_file(folder: str, path: str, schema: pa.Schema, values: Mapping[str, An
 
     Raises FileNotFoundError.
     """
+    return next(_read(folder, path, schema, values or {}, by_group=False))
+
+
+def read_groups(folder: str, path: str, schema: pa.Schema, values: Mapping[str, Any] | None = None) -> Iterator[pa.Table]:
+    """As `read_file`, one row group after the other, on this thread alone."""
+    return _read(folder, path, schema, values or {}, by_group=True)
+
+
+def _read(folder: str, path: str, schema: pa.Schema, given: Mapping[str, Any], *, by_group: bool) -> Iterator[pa.Table]:
     # Spark may write times as INT96, which is read as nanoseconds unless told otherwise: years before 1677 would wrap around.
-    file = pq.ParquetFile(os.path.join(folder, path), coerce_int96_timestamp_unit="us")
-    given = values or {}
-    there = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names and name not in given])
-    columns = [
-        there[field.name].cast(field.type)
-        if field.name in there.column_names
-        else _same(given.get(field.name), field.type, file.metadata.num_rows)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    with pq.ParquetFile(os.path.join(folder, path), coerce_int96_timestamp_unit="us") as file:
+        names = [name for name in schema.names if name in file.schema_arrow.names and name not in given]
+        groups = range(file.num_row_groups) if by_group else (None,)
+        for group in groups:
+            there = file.read(columns=names) if group is None else file.read_row_group(group, columns=names, use_threads=False)
+            rows = file.metadata.num_rows if group is None else file.metadata.row_group(group).num_rows
+            columns = [
+                there[field.name].cast(field.type) if field.name in there.column_names else _same(given.get(field.name), field.type, rows)
+                for field in schema
+            ]
+            yield pa.Table.from_arrays(columns, schema=schema)
 
 
 def _same(value: Any, kind: pa.DataType, rows: int) -> pa.Array:

@@ -44,7 +44,7 @@ class DeltaLog:
 
     def versions(self) -> list[int]:
         """The versions whose commit files still exist, ascending. Delta cleans up old ones, after 30 days by default."""
-        return list(_commit_versions(self._files.names(self._folder)))
+        return list(commit_versions(self._files.names(self._folder)))
 
     def newest(self) -> int:
         """The newest version whose commit file exists; -1 if there is none."""
@@ -109,7 +109,7 @@ class DeltaLog:
         newest = self._newest_in(names)
         if newest < 0 and checkpoint < 0:
             return None
-        self._refuse_holes(range(checkpoint + 1, newest), {*_commit_versions(names)})
+        self._refuse_holes(range(checkpoint + 1, newest), {*commit_versions(names)})
         state = replace(TableState(checkpoint).after(rows), stamp=self.stamp(checkpoint))
         return self._until(state, newest)
 
@@ -122,7 +122,7 @@ class DeltaLog:
 
     def _newest_in(self, names: list[str]) -> int:
         """The newest commit in a listing; -1 if there is none. It becomes the tip."""
-        newest = next(_commit_versions(reversed(names)), -1)
+        newest = next(commit_versions(reversed(names)), -1)
         stamp = self._file_stamp(newest) if newest >= 0 else None
         self._tip, self._state = (newest, stamp) if stamp is not None else None, None
         return newest
@@ -176,7 +176,7 @@ class DeltaLog:
 
     def _last_checkpoint(self, names: list[str]) -> tuple[int, list[dict[str, Any]]]:
         """The newest complete checkpoint, and its actions that describe the table; -1 if there is none. Raises Refused LOG_TORN."""
-        version, files = _newest_complete(names)
+        version, files = newest_complete(names)
         rows: list[dict[str, Any]] = []
         damage: Exception | None
         for name in files:
@@ -243,11 +243,12 @@ def _stamp_in(actions: list[dict[str, Any]], data: bytes) -> str:
     return str(info.get("txnId") or hashlib.sha256(data).hexdigest())
 
 
-def _commit_versions(names: Iterable[str]) -> Iterator[int]:
+def commit_versions(names: Iterable[str]) -> Iterator[int]:
+    """The versions whose commit files are in this listing, in its order."""
     return (int(name[:-5]) for name in names if name.endswith(".json") and len(name) == 25 and name[:-5].isdecimal())
 
 
-def _newest_complete(names: list[str]) -> tuple[int, list[str]]:
+def newest_complete(names: list[str]) -> tuple[int, list[str]]:
     """The newest complete checkpoint and its files; -1 if there is none. Forms: classic, multi-part, UUID-named (Parquet or JSON)."""
     checkpoints = (name for name in reversed(names) if name[20:32] == ".checkpoint." and name[:20].isdecimal())
     for version, files in groupby(checkpoints, key=lambda name: int(name[:20])):  # names are sorted

@@ -55,11 +55,11 @@ class DirectWriter:
 
     session: SparkSession | None = None
 
-    def __init__(self, contract: Contract | None = None) -> None:
+    def __init__(self, contract: Contract | None = None, checkpoints: LogCheckpoints | None = None) -> None:
         self.contract = contract
         self.files = LocalFiles()
         self._tables: dict[str, LiveTable] = {}
-        self._checkpoints = LogCheckpoints()
+        self._checkpoints = checkpoints or LogCheckpoints()
 
     def table(self, path: str) -> LiveTable:
         """The table at this path, loaded on first use."""
@@ -105,17 +105,8 @@ class DirectWriter:
         return self.commit(log, lambda: batch_commit, lambda _: (NOTHING, ()))
 
     def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
-        """Delete the rows that meet a condition; None if no row does. Raises RunStopped FENCED."""
-        key = ("topic_id", "partition", "offset", "epoch", "batch")
-
-        def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
-            rows = matching(table, key, condition)
-            if not rows.num_rows:
-                return None
-            operation = Operation("DELETE", {"predicate": "[]"}, {"numDeletedRows": rows.num_rows})
-            return operation, rewritten(table, rows, lambda found, hit: found.filter(pa.array(~hit)))
-
-        commit = self.try_commit(log.table, lambda: batch_commit, decide)
+        """Delete the quarantined records that meet a condition; None if none does. Raises RunStopped FENCED."""
+        commit = self.try_commit(log.table, lambda: batch_commit, partial(quarantine_rows.without, condition=condition))
         state = self.table(log.table).state
         if commit is None and state is not None and state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:
             raise writer.fenced(log, batch_commit)
@@ -270,6 +261,10 @@ class DirectWriter:
                 self._checkpoints.write_if_due(table)
                 return
         raise _overrun(path)
+
+    def checkpoint_if_due(self, path: str) -> None:
+        """Write a checkpoint of the table's log, if the newest is too far behind. Raises nothing."""
+        self._checkpoints.write_if_due(self.table(path))
 
     def finish(self) -> None:
         """At the end of a run that ends by itself: write checkpoints, for the next start and for readers. Raises nothing."""

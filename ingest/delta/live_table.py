@@ -50,9 +50,9 @@ class DataFile:
     least: Mapping[str, Any] = field(default_factory=dict)
     greatest: Mapping[str, Any] = field(default_factory=dict)
 
-    def removal(self, at_ms: int) -> dict[str, Any]:
+    def removal(self, at_ms: int, *, data_change: bool = True) -> dict[str, Any]:
         """The action that removes the file from the table."""
-        about = {"path": self.uri, "deletionTimestamp": at_ms, "dataChange": True, "extendedFileMetadata": True}
+        about = {"path": self.uri, "deletionTimestamp": at_ms, "dataChange": data_change, "extendedFileMetadata": True}
         return {"remove": {**about, "partitionValues": dict(self.partition_values), "size": self.size}}
 
 
@@ -144,7 +144,7 @@ class LiveTable:
         self.state = state
         for action in actions:
             if "remove" in action:
-                self.live.pop(_place(self.path, action["remove"]["path"]), None)  # other engines may escape it another way
+                self.live.pop(place(self.path, action["remove"]["path"]), None)  # other engines may escape it another way
         for action in actions:
             if "add" in action:
                 added = self.described(action["add"])
@@ -162,7 +162,7 @@ class LiveTable:
         stats = read_json(add.get("stats") or "{}", parse_float=Decimal)
         least, greatest = (self._values(stats.get(key) or {}) for key in ("minValues", "maxValues"))
         values = add.get("partitionValues") or {}
-        path = _place(self.path, add["path"])
+        path = place(self.path, add["path"])
         return self._partitioned(DataFile(add["path"], path, int(add["size"]), stats.get("numRecords"), values, least, _not_cut(greatest)))
 
     def _partitioned(self, file: DataFile) -> DataFile:
@@ -215,8 +215,8 @@ def _value(kind: str, value: Any) -> Any:
         return None
 
 
-def _place(table: str, uri: str) -> str:
-    """The path of a file of the log: its URI is relative to the table, or absolute (PROTOCOL.md, Add File). Raises DIRECT_UNFIT."""
+def place(table: str, uri: str) -> str:
+    """The place of a file of the log: its URI is relative to the table, or absolute (PROTOCOL.md, Add File). Raises DIRECT_UNFIT."""
     scheme = urlparse(uri).scheme
     if scheme == "file":
         return str(local_path(uri))
@@ -258,7 +258,7 @@ def _loaded(path: str, version: int) -> list[DataFile]:
         found.append(
             DataFile(
                 name,
-                _place(path, name),
+                place(path, name),
                 columns["size_bytes"][at],
                 columns["num_records"][at],
                 _texts(path, columns.get("partition", nothing)[at] or {}),

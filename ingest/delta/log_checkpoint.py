@@ -22,15 +22,16 @@ OTHER_FORM = "v2Checkpoint"
 
 
 class LogCheckpoints:
-    """Writes checkpoints of the tables of one run."""
+    """Writes checkpoints of the tables of one run, as soon as the newest is `behind` commits behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, behind: int = BEHIND_MAX) -> None:
+        self._behind = behind
         self._due: dict[str, int] = {}  # by table, the version at which to look again
 
     def write_if_due(self, table: LiveTable) -> None:
-        """Write one if the newest is BEHIND_MAX commits behind the snapshot or more. Raises nothing."""
-        if table.version >= self._due.get(table.path, BEHIND_MAX - 1):
-            self._due[table.path] = self._written(table, BEHIND_MAX)
+        """Write one if the newest is so far behind the snapshot. Raises nothing."""
+        if table.version >= self._due.get(table.path, self._behind - 1):
+            self._due[table.path] = self._written(table, self._behind)
 
     def write_at_end(self, table: LiveTable) -> None:
         """Write one if the newest is BEHIND_AT_END commits behind the snapshot or more. Raises nothing."""
@@ -40,21 +41,22 @@ class LogCheckpoints:
         """Write one if the newest is so far behind; returns the version at which to look again."""
         version = table.version
         if table.state is None or OTHER_FORM in table.state.features:
-            return version + BEHIND_MAX
+            return version + behind
         try:
             newest = table.log.checkpoint_version()  # another process may have written one
             if version - newest < behind:
-                return newest + BEHIND_MAX
-            _write(table.path, version)
+                return newest + behind
+            write_checkpoint(table.path, version)
         except BaseException as error:
             # Rust's panics are no Exception.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             return version + AGAIN_AFTER
-        return version + BEHIND_MAX
+        return version + behind
 
 
-def _write(path: str, version: int) -> None:
+def write_checkpoint(path: str, version: int) -> None:
+    """Write a checkpoint of this version, on the disk. Raises deltalake's errors."""
     from deltalake import DeltaTable
 
     DeltaTable(str(local_path(path)), version=version).create_checkpoint()

@@ -6,14 +6,14 @@ by value, as they get data_file.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from ingest.decode.partition_value import encoded, folder_name, text_or_none, value_of
-from ingest.delta.data_file import StagedFile, read_file, write_file
+from ingest.delta.data_file import StagedFile, read_file, read_groups, write_file
 
 
 class InPartition(Protocol):
@@ -37,12 +37,13 @@ def write_files(
 
 
 def write_partition(
-    folder: str, rows: pa.Table, statistics_of: Sequence[str], values: Mapping[str, str | None], prefix: str = "part-"
+    folder: str, rows: pa.Table | Iterable[pa.Table], statistics_of: Sequence[str], values: Mapping[str, str | None], prefix: str = "part-"
 ) -> StagedFile:
-    """Write rows of one partition into a new file of the table in `folder`. `values` has the partition's values as text."""
+    """Write rows of one partition into a new file, as `write_file`. `values` has the partition's values as text."""
     there = [name for name in statistics_of if name not in values]
     inside = "/".join(folder_name(name, text) for name, text in values.items())
-    return write_file(folder, rows.drop_columns(list(values)), there, inside, values, prefix)
+    parts = (part.drop_columns(list(values)) for part in ((rows,) if isinstance(rows, pa.Table) else rows))
+    return write_file(folder, parts, there, inside, values, prefix)
 
 
 def split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[str, str | None], np.ndarray]]:
@@ -72,5 +73,14 @@ def read(folder: str, file: InPartition, schema: pa.Schema) -> pa.Table:
 
     Raises FileNotFoundError, and ValueError for a partition value that is not of the column's type.
     """
+    return read_file(folder, file.path, schema, _values(file, schema))
+
+
+def read_by_group(folder: str, file: InPartition, schema: pa.Schema) -> Iterator[pa.Table]:
+    """As `read`, one row group after the other."""
+    return read_groups(folder, file.path, schema, _values(file, schema))
+
+
+def _values(file: InPartition, schema: pa.Schema) -> dict[str, Any]:
     texts = {name: text for name, text in file.partition_values.items() if name in schema.names}
-    return read_file(folder, file.path, schema, {name: value_of(text, schema.field(name).type) for name, text in texts.items()})
+    return {name: value_of(text, schema.field(name).type) for name, text in texts.items()}

@@ -51,6 +51,15 @@ def marked_replayed(table: LiveTable, positions: pa.Table, by: str) -> tuple[Ope
     return operation, _with_states(table, still, values)
 
 
+def without(table: LiveTable, condition: str) -> tuple[Operation, Actions] | None:
+    """The deletion of the records that meet a condition; None if there are none. The commit does not name the condition."""
+    rows = matching(table, (*KEY, "epoch", "batch"), condition)
+    if not rows.num_rows:
+        return None
+    actions = rewritten(table, rows, lambda found, hit: found.filter(pa.array(~hit)))
+    return Operation("DELETE", {"predicate": "[]"}, {"numDeletedRows": rows.num_rows}), actions
+
+
 def with_state(table: LiveTable, condition: str, state: str, at: datetime, by: str) -> tuple[Operation, Actions] | None:
     """The change of the state of the records that meet a condition; None if there are none."""
     found = matching(table, KEY, condition)

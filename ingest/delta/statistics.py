@@ -22,20 +22,50 @@ HIGHEST = "\U0010ffff"
 
 def statistics(rows: pa.Table, columns: Sequence[str]) -> str:
     """The statistics of `rows` as JSON, with bounds and NULL counts of `columns` (top-level ones)."""
-    least: dict[str, str] = {}
-    greatest: dict[str, str] = {}
-    nulls: dict[str, int] = {}
-    for name in columns:
-        column = rows[name]
-        nulls[name] = column.null_count
-        bounds = _bounds(column)
-        for into, text in zip((least, greatest), bounds, strict=True):
-            if text is not None:
-                into[name] = text
-    return (
-        f'{{"numRecords":{rows.num_rows},"minValues":{_object(least)},"maxValues":{_object(greatest)},'
-        f'"nullCount":{json.dumps(nulls, ensure_ascii=False, separators=(",", ":"))}}}'
-    )
+    found = Statistics(columns)
+    found.add(rows)
+    return found.as_json()
+
+
+class Statistics:
+    """The statistics of a file whose rows come part by part: their number, and bounds and NULL counts of `columns` (top-level ones)."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._rows = 0
+        self._nulls = dict.fromkeys(columns, 0)
+        self._ends: dict[str, list[pa.Array]] = {name: [] for name in columns}  # of each part: values that have the bounds of all
+
+    def add(self, rows: pa.Table) -> None:
+        """Take in a part of the rows."""
+        self._rows += rows.num_rows
+        for name, ends in self._ends.items():
+            self._nulls[name] += rows[name].null_count
+            if (found := _ends(rows[name])) is not None:
+                ends.append(found)
+
+    def as_json(self) -> str:
+        """The statistics of all rows until now, as the add action has them."""
+        least: dict[str, str] = {}
+        greatest: dict[str, str] = {}
+        for name, ends in self._ends.items():
+            for into, text in zip((least, greatest), _bounds(pa.chunked_array(ends)) if ends else (None, None), strict=True):
+                if text is not None:
+                    into[name] = text
+        return (
+            f'{{"numRecords":{self._rows},"minValues":{_object(least)},"maxValues":{_object(greatest)},'
+            f'"nullCount":{json.dumps(self._nulls, ensure_ascii=False, separators=(",", ":"))}}}'
+        )
+
+
+def _ends(column: pa.ChunkedArray) -> pa.Array | None:
+    """The least and the greatest value, and NaN if it occurs; None for types without bounds, and without values."""
+    kind, t = column.type, pa.types
+    if t.is_nested(kind) or t.is_binary(kind) or t.is_boolean(kind) or column.null_count == len(column):
+        return None
+    if t.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
+        return pa.array([float("nan")], kind)
+    found = pc.min_max(column)
+    return pa.array([found["min"], found["max"]], kind)
 
 
 def _object(values: dict[str, str]) -> str:
@@ -44,10 +74,8 @@ def _object(values: dict[str, str]) -> str:
 
 
 def _bounds(column: pa.ChunkedArray) -> tuple[str | None, str | None]:
-    """The least and the greatest value as JSON; None where there is no right one."""
+    """The least and the greatest of these values as JSON; None where there is no right one."""
     kind, t = column.type, pa.types
-    if t.is_nested(kind) or t.is_binary(kind) or t.is_boolean(kind) or column.null_count == len(column):
-        return None, None
     if t.is_floating(kind):
         if pc.any(pc.is_nan(column)).as_py():
             return None, None

@@ -47,7 +47,7 @@ def added(table: LiveTable, rows: pa.Table) -> Actions:
     assert table.state is not None, "the table exists"
     columns = [rows[each.name] if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type) for each in schema_of(table)]
     whole = pa.Table.from_arrays(columns, schema_of(table).names).cast(schema_of(table))
-    staged = write_files(str(local_path(table.path)), whole, _described(table), table.state.partition_by)
+    staged = write_files(str(local_path(table.path)), whole, described(table), table.state.partition_by)
     sync(str(local_path(table.path)), [each.path for each in staged])
     return [each.addition() for each in staged]
 
@@ -69,7 +69,7 @@ def rewritten(table: LiveTable, rows: pa.Table, change: Callable[[pa.Table, np.n
         found = read(folder, file, schema)
         actions.append(file.removal(now))
         if (left := change(found, hit)).num_rows:  # no change moves a row to another partition
-            staged = write_partition(folder, left.cast(schema), _described(table) or tuple(file.least), file.partition_values)
+            staged = write_partition(folder, left.cast(schema), described(table) or tuple(file.least), file.partition_values)
             sync(folder, [staged.path])
             actions.append(staged.addition())
     return actions
@@ -89,7 +89,7 @@ def linked(table: LiveTable, source: LiveTable) -> list[StagedFile]:
         with suppress(FileExistsError):
             os.link(os.path.join(local_path(source.path), file.path), whole)
         os.utime(whole)  # a VACUUM of another engine goes by the time of a file that no commit names yet
-        names = [name for name in _described(table) if name not in file.partition_values]
+        names = [name for name in described(table) if name not in file.partition_values]
         staged = StagedFile(path, os.path.getsize(whole), 0, "{}", file.partition_values)
         rows = read(folder, staged, pa.schema([schema.field(name) for name in names or schema.names[:1]]))
         found.append(replace(staged, rows=rows.num_rows, stats=statistics(rows, names)))
@@ -97,7 +97,7 @@ def linked(table: LiveTable, source: LiveTable) -> list[StagedFile]:
     return found
 
 
-def _described(table: LiveTable) -> tuple[str, ...]:
+def described(table: LiveTable) -> tuple[str, ...]:
     """The columns of which files get statistics. The property of the table may also name nested fields, and columns that are gone."""
     assert table.state is not None, "the table exists"
     return tuple(name for name in listed(table.state) if name in schema_of(table).names)

@@ -1,54 +1,97 @@
-"""Maintenance by a run, between two batches of a table: on request of `ingest maintain`, and every so often if asked (--maintain-every)."""
+"""Upkeep by a run, of its own tables: compaction beside the batches, and a whole maintenance every so often if asked (--maintain-every).
+
+What the direct writer does runs beside the batches, in one thread for all tables of a run. Delta in Spark works between two batches.
+"""
 
 from __future__ import annotations
 
-import os
+import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ingest.repair import requests
+from ingest.delta.compaction import compact
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.log_checkpoint import BEHIND_MAX, LogCheckpoints
+from ingest.delta.merge_groups import tiered
+from ingest.delta.table_upkeep import DirectUpkeep, SparkUpkeep
 from ingest.repair.maintenance import Maintained, Maintenance, Settings
-from ingest.runtime.files import is_local
+from ingest.repair.retention import metadata
+from ingest.runtime.errors import InvalidInput, RunStopped
 from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Twenty batches of a run that commits twice a second take longer, so no look of this run finds more than one group of a tier.
+COMPACT_EVERY_S = 5.0
+# After an error that may pass, such as a full disk.
+AGAIN_S = 60.0
+
 
 @dataclass
 class Caretaker:
-    """The upkeep of a run's tables. `every_s` None: only on request. The first maintenance is due at once: a run may restart often."""
+    """The upkeep of a run's tables. `every_s` None: no maintenance. The first is due at once: a run may restart often.
+
+    With `compacts`, small files are merged and log checkpoints written as the batches come. VACUUM and retention are left to a maintenance:
+    they delete what somebody may still want to read.
+    """
 
     every_s: float | None = None
     settings: Settings = field(default_factory=Settings)
-    _last: dict[str, float] = field(default_factory=dict)
+    compacts: bool = False
+    _maintained: dict[str, float] = field(default_factory=dict)
+    _compact_at: dict[str, float] = field(default_factory=dict)
+    _writers: dict[str, DirectWriter] = field(default_factory=dict)
+    _by_spark: set[str] = field(default_factory=set)
+    _one: threading.Lock = field(default_factory=threading.Lock)
 
-    def due(self, places: Places) -> bool:
-        """Whether a table's maintenance is due."""
-        return self._scheduled(places) or (is_local(places.lake) and requests.waiting(places))
+    def due(self, places: Places, *, direct: bool) -> Literal["beside", "between"] | None:
+        """Whether something is due: beside the batches, or between two of them. `direct`: the direct writer writes the batches."""
+        if self._scheduled(places):
+            return "beside" if direct and places.name not in self._by_spark else "between"
+        compacts = self.compacts and direct and time.monotonic() >= self._compact_at.get(places.name, 0.0)
+        return "beside" if compacts else None
 
     def _scheduled(self, places: Places) -> bool:
-        last = self._last.get(places.name)
+        last = self._maintained.get(places.name)
         return self.every_s is not None and (last is None or time.monotonic() - last >= self.every_s)
 
-    def tend(self, session: SparkSession, places: Places, stop: Callable[[], bool]) -> list[str]:
-        """Do what is due; returns notes for the user. An error of a request is its answer; any other error is raised."""
-        notes: list[str] = []
-        while is_local(places.lake) and (request := requests.take(places)) is not None:
+    def tend(self, session: SparkSession | None, places: Places, stop: Callable[[], bool]) -> list[str]:
+        """Do what is due, with a session between two batches, without one beside them; returns notes for the user. Raises any error."""
+        with self._one:  # the tables of a run do not take the batches' processors from each other
+            if not self._scheduled(places):
+                self._compact(places, stop)
+                return []
+            upkeep = DirectUpkeep(DirectWriter()) if session is None else SparkUpkeep(session)
+            self._maintained[places.name] = time.monotonic()  # also after an error, which would repeat itself after each batch
             try:
-                done = Maintenance(session, places, request.settings, stop=stop).do()
-            except Exception as error:
-                requests.answer(places, request, f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
+                return said(Maintenance(upkeep, places, self.settings, stop).do())
+            except InvalidInput as error:
+                if error.code != "DIRECT_UNFIT" or session is not None:
+                    raise
+                self._by_spark.add(places.name)
+                del self._maintained[places.name]  # due at once, between two batches
+                return []
+
+    def _compact(self, places: Places, stop: Callable[[], bool]) -> None:
+        """Merge small files, and write the checkpoints of the logs before a batch has to. A table that needs Spark is left alone."""
+        self._compact_at[places.name] = time.monotonic() + AGAIN_S
+        writer = self._writers.pop(places.name, None) or DirectWriter(checkpoints=LogCheckpoints(BEHIND_MAX // 2))
+        try:
+            for path in (places.target, places.quarantine, places.ledger):
+                if not stop():
+                    compact(writer, path, json.dumps(metadata(places)), tiered, stop)
+                    writer.checkpoint_if_due(path)
+        except (InvalidInput, RunStopped) as error:
+            self._compact_at[places.name] = float("inf")  # the batches find out what it means
+            if error.code != "DIRECT_UNFIT":
                 raise
-            done.by = f"the run in process {os.getpid()}"
-            requests.answer(places, request, done)
-            notes += said(done)
-        if self._scheduled(places):
-            self._last[places.name] = time.monotonic()
-            notes += said(Maintenance(session, places, self.settings, stop=stop).do())
-        return notes
+        else:
+            self._writers[places.name] = writer
+            self._compact_at[places.name] = time.monotonic() + COMPACT_EVERY_S
 
 
 def said(done: Maintained) -> list[str]:
@@ -69,6 +112,8 @@ def lines(done: Maintained) -> list[str]:
             )
         if each.checkpointed:
             parts.append("log checkpoint written")
+        if each.cleaned:
+            parts.append(f"{each.cleaned:,} expired commits removed from the log")
         if each.vacuumed:
             freed = f", {size(each.freed_bytes)}" if each.freed_bytes else ""
             parts.append(f"VACUUM deleted {each.vacuumed:,} files{freed}")

@@ -1,4 +1,4 @@
-"""The files of a Delta table: which of them compaction would merge, and which VACUUM would delete. Reads only."""
+"""The files of a Delta table: how many there are, and how many fewer after a compaction. Reads only."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from ingest.delta.delta_sql import At, DataFusion, Engine, by_path, unreadable
+from ingest.delta.delta_sql import DataFusion, Engine, by_path, unreadable
+from ingest.delta.merge_groups import LARGE_BYTES, SMALL_BYTES
 from ingest.runtime.files import local_path
 
-# Compaction merges files below SMALL into files of LARGE. Delta's own limit for both is 1 GB, with which each compaction of a table of
-# some hundred MB would write the whole table again.
-SMALL_BYTES = 16 * 1024**2
-LARGE_BYTES = 128 * 1024**2
 # A table of up to ten files more than necessary is read as fast as one of a single file.
 SAVED_FILES_MIN = 10
 
@@ -54,19 +51,6 @@ def file_sizes(engine: Engine, table: str) -> FileSizes:
         (row,) = engine.session.sql(f"DESCRIBE DETAIL {by_path(table)}").collect()
     files, total = int(row["numFiles"]), int(row["sizeInBytes"])
     return summed(((), total // files) for _ in range(files))
-
-
-def removable(table: At, hours: float | None) -> dict[str, int]:
-    """The files of a local table that VACUUM would delete, with their sizes; `hours` as in `writer.vacuum`. Raises Unreadable."""
-    from deltalake import DeltaTable
-
-    root = local_path(table.path)
-    with unreadable():
-        found = DeltaTable(str(root)).vacuum(
-            None if hours is None else ceil(hours), dry_run=True, enforce_retention_duration=False, full=True
-        )
-    paths = ((name, root / name) for name in found)
-    return {name: path.stat().st_size for name, path in paths if path.is_file()}
 
 
 def _added(table: str) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The maintenance of one table's Delta tables: retention of the quarantine, then compaction, log checkpoint and VACUUM of each.
 
-Each step is one Delta statement. After a crash between two steps the next maintenance does what is left. The caller holds the table's lock.
+After a crash between two steps the next maintenance does what is left. The direct writer's steps run beside a run of the table, also
+beside one that commits meanwhile; for Delta in Spark the caller holds the table's lock.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, Unreadable, asked
+from ingest.delta.delta_sql import asked
+from ingest.delta.expired_files import removable
 from ingest.delta.log_errors import table_missing
-from ingest.repair.file_sizes import LARGE_BYTES, SMALL_BYTES, FileSizes, file_sizes, removable
+from ingest.delta.table_upkeep import TableUpkeep
+from ingest.ledger.projection import complete
+from ingest.repair.file_sizes import FileSizes, file_sizes
 from ingest.repair.retention import metadata, remove, retire
+from ingest.run import table_lock
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of, is_local
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 DAY_S = 86_400.0
 # Below it, a reader or a writer that takes longer than the retention can lose files under its hands (Delta's own limit).
 RETENTION_MIN_S = 7 * DAY_S
-# Delta in Spark writes a checkpoint every ten commits, a run with the direct writer every hundred. Spark's also removes expired commits.
+# Delta in Spark writes a checkpoint every ten commits, a run with the direct writer every fifty to hundred.
 COMMITS_MAX = 20
 
 
@@ -60,7 +64,8 @@ class Settings:
 class Tended:
     """The maintenance of one Delta table (`target`, `quarantine`, `ledger` or `quality`). A dry run counts what it would do.
 
-    `vacuumed` files of `freed_bytes` were deleted; the size is known on a local disk only. `retired` records left the quarantine.
+    `vacuumed` files of `freed_bytes` were deleted; the size is known on a local disk only. `retired` records left the quarantine, and
+    `cleaned` expired commits the log; of those that Delta in Spark removes, the number is not known.
     """
 
     table: str
@@ -70,6 +75,7 @@ class Tended:
     bytes_after: int
     compacted: bool = False
     checkpointed: bool = False
+    cleaned: int = 0
     retired: int = 0
     vacuumed: int = 0
     freed_bytes: int = 0
@@ -78,34 +84,41 @@ class Tended:
     @property
     def did_something(self) -> bool:
         """Whether anything was changed or deleted."""
-        return self.compacted or self.checkpointed or bool(self.retired or self.vacuumed)
+        return self.compacted or self.checkpointed or bool(self.retired or self.vacuumed or self.cleaned)
 
 
 @dataclass
 class Maintained:
-    """The maintenance of one table. `by` is `this command` or the run that did it."""
+    """The maintenance of one table."""
 
     table: str
     dry_run: bool
-    by: str = "this command"
     tables: list[Tended] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Maintenance:
-    """One maintenance. Without a session it is a dry run on a local disk. `stop` ends it before its next step."""
+    """One maintenance, by `upkeep`. Without one it is a dry run, for which a remote lake needs a `session`.
 
-    session: SparkSession | None
+    `stop` ends it before its next step.
+    """
+
+    upkeep: TableUpkeep | None
     places: Places
     settings: Settings
-    dry_run: bool = False
     stop: Callable[[], bool] = lambda: False
+    session: SparkSession | None = None
 
     def do(self) -> Maintained:
-        """Do what is worth doing. Raises InvalidInput TABLE_MISSING, Unreadable, and Spark's own errors."""
-        done = Maintained(self.places.name, self.dry_run)
+        """Do what is worth doing.
+
+        Raises InvalidInput TABLE_MISSING and DIRECT_UNFIT, Unreadable, as `LiveTable.look`, and Spark's own errors.
+        """
+        done = Maintained(self.places.name, self.upkeep is None)
         if not self._log(self.places.target).exists():
             raise table_missing(self.places.name, self.places.target)
+        if self.upkeep is not None:
+            complete(self.upkeep.writer, self.places)  # counts by file and by commit, which VACUUM and the log's retention may take away
         # The quarantine first: compaction then merges what its retention has left, and the ledger's new file.
         for name in ("quarantine", "target", "ledger", "quality"):
             path = f"{self.places.root}/{name}"
@@ -121,18 +134,20 @@ class Maintenance:
             tended.retired = self._retire()
         with self._alone(name):
             sizes = self._sizes(path) if tended.retired else before
-            if sizes.worth_compacting and not self.stop():
-                tended.compacted = True
-                if not self._only_looks:
-                    commits.compact(self._spark, path, self._about(), SMALL_BYTES, LARGE_BYTES)
+            tended.compacted = sizes.worth_compacting and not self.stop()
+            if self.upkeep is not None:
+                if tended.compacted:
+                    self.upkeep.compact(path, self._about(), self.stop)
                     crash_points.at("maintain_compacted", 0)
-            if not self._only_looks:
-                tended.checkpointed = self._checkpoint(path)
+                if self._log(path).commits_after_checkpoint() > COMMITS_MAX:
+                    self.upkeep.checkpoint(path)
+                    tended.checkpointed = True
+                tended.cleaned = self.upkeep.clean_log(path)
             if not self.stop():
                 tended.vacuumed, tended.freed_bytes = self._vacuum(path)
         after = self._sizes(path)
         tended.files_after, tended.bytes_after = after.files, after.bytes
-        if self._only_looks and tended.compacted:
+        if self.upkeep is None and tended.compacted:
             tended.files_after -= before.saved
         tended.seconds = round(time.monotonic() - started, 3)
         return tended
@@ -144,65 +159,38 @@ class Maintenance:
         open_too = self.settings.open_too
         if not self._log(self.places.ledger).exists():
             return 0
-        found = asked(self.places.lake, self.session, lambda engine: retire(engine, self.places, before, now, open_too=open_too))
-        if found is not None and not self._only_looks:
-            return remove(self._spark, self.places, found, self._metadata())
+        found = asked(self.places.lake, self._spark, lambda engine: retire(engine, self.places, before, now, open_too=open_too))
+        if found is not None and self.upkeep is not None:
+            return remove(self.upkeep, self.places, found, self._metadata())
         return found.records if found is not None else 0
 
-    def _checkpoint(self, path: str) -> bool:
-        """Write a checkpoint of the log if many commits follow the last one."""
-        if self._log(path).commits_after_checkpoint() <= COMMITS_MAX:
-            return False
-        commits.checkpoint(self._spark, path)
-        return True
-
     def _vacuum(self, path: str) -> tuple[int, int]:
-        """Delete files that only old versions need; returns their number and size. A local disk is searched without Spark first."""
-        hours = None if self.settings.vacuum_s is None else self.settings.vacuum_s / 3600
-        found: dict[str, int] = {}
-        if is_local(self.places.lake):
-            try:
-                found = removable(At(path), hours)
-            except Unreadable:  # by deltalake; Spark may read it
-                if self._only_looks:
-                    raise
-            else:
-                if not found or self._only_looks:
-                    return len(found), sum(found.values())
-        elif self._only_looks:
+        """Delete files that only old versions need; returns their number and size."""
+        if self.upkeep is not None:
+            return self.upkeep.vacuum(path, self._about(), self.settings.vacuum_s, short=bool(self.settings.force))
+        if not is_local(path):
             return 0, 0
-        log = self._log(path)
-        before = log.newest()
-        commits.vacuum(self._spark, path, self._about(), hours, short=bool(self.settings.force))
-        ends = [commit for commit in log.since(before) if commit.operation == "VACUUM END"]
-        number = int(ends[-1].metrics.get("numDeletedFiles", 0)) if ends else len(found)
-        return number, sum(found.values()) if number else 0
+        found = removable(path, self.settings.vacuum_s)
+        return len(found.sizes), found.bytes
 
     def _sizes(self, path: str) -> FileSizes:
-        return asked(self.places.lake, self.session, lambda engine: file_sizes(engine, path))
+        return asked(self.places.lake, self._spark, lambda engine: file_sizes(engine, path))
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """The quality table has a lock of its own: a check appends to it beside a run."""
-        if name != "quality" or self._only_looks:
+        """The quality table has a lock of its own: a check appends to it beside a run, through Spark."""
+        if name != "quality" or self.upkeep is None:
             yield
             return
-        from ingest.run import table_lock
-
         with table_lock.alone(self._spark, self.places.lake, f"{self.places.root}/.quality"):
             yield
 
     @property
-    def _only_looks(self) -> bool:
-        return self.dry_run or self.session is None
-
-    @property
-    def _spark(self) -> SparkSession:
-        assert self.session is not None, "only a dry run has no session"
-        return self.session
+    def _spark(self) -> SparkSession | None:
+        return self.session if self.upkeep is None else self.upkeep.writer.session
 
     def _log(self, path: str) -> DeltaLog:
-        return DeltaLog(files_of(self.places.lake, self.session), path)
+        return DeltaLog(files_of(self.places.lake, self._spark), path)
 
     def _metadata(self) -> dict[str, Any]:
         more = {"reason": self.settings.force} if self.settings.force else {}

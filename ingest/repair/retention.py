@@ -15,24 +15,21 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, asked, quoted
 from ingest.delta.stored_rows import QUARANTINE, TARGET
-from ingest.delta.table_writer import SparkWriter, TableWriter
+from ingest.delta.table_upkeep import TableUpkeep
+from ingest.delta.table_writer import TableWriter
 from ingest.ledger.batch_history import version_of
 from ingest.ledger.ledger_reader import ledger_rows
 from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
 from ingest.runtime import crash_points
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SETTLED = ("replayed", "dropped")
 NEWEST = "SELECT epoch, max(batch) AS batch FROM {ledger} WHERE kind = 'batch' GROUP BY epoch ORDER BY epoch DESC LIMIT 1"
@@ -151,14 +148,14 @@ def cancelled(engine: Engine, places: Places, kind: str, now: datetime) -> list[
     return [replace(row, inserted=0, quarantined=0, committed_at=now) for row in rows if row.key in pending]
 
 
-def remove(session: SparkSession, places: Places, retired: Retired, about: dict[str, object]) -> int:
+def remove(upkeep: TableUpkeep, places: Places, retired: Retired, about: dict[str, object]) -> int:
     """Count the records in the ledger, then delete them; returns how many they are."""
-    text, writer = json.dumps({**about, "retired_at": name_of(retired.at)}), SparkWriter(session)
-    writer.merge_retired(places, text, [vars(row) for row in retired.rows])
+    text = json.dumps({**about, "retired_at": name_of(retired.at)})
+    upkeep.writer.merge_retired(places, text, [vars(row) for row in retired.rows])
     crash_points.at("maintain_counted", 0)
-    commits.delete_retired(session, places.quarantine, text, retired.condition)
+    upkeep.delete_retired(places.quarantine, text, retired.condition)
     crash_points.at("maintain_deleted", 0)
-    return settle(writer, places, text, retired.rows, retired.since, retired.at)
+    return settle(upkeep.writer, places, text, retired.rows, retired.since, retired.at)
 
 
 def settle(writer: TableWriter, places: Places, about: str, counted: Sequence[LedgerRow], since: int, at: datetime) -> int:

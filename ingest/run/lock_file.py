@@ -18,10 +18,11 @@ _LAYOUT = {"linux": ("hhqqi4x", 0), "darwin": ("qqihh", 3)}
 _SET = {"linux": 37, "darwin": 90}
 
 
-def locked(descriptor: int) -> bool:
-    """Take the lock on an open file, as long as it is open; False if somebody holds it, in this process or another."""
+def locked(descriptor: int, *, shared: bool = False) -> bool:
+    """Take the lock on an open file, as long as it is open; False if somebody holds it, in this process or another. Who holds it `shared`
+    admits others who do."""
     try:
-        fcntl.fcntl(descriptor, _SET[sys.platform], _whole_file())
+        fcntl.fcntl(descriptor, _SET[sys.platform], _whole_file(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
     except (BlockingIOError, PermissionError):  # the two errors that fcntl(2) has for it
         return False
     return True
@@ -41,10 +42,10 @@ def is_free(path: Path) -> bool:
     return bool(answer[at] == fcntl.F_UNLCK)
 
 
-def _whole_file() -> bytes:
+def _whole_file(kind: int = fcntl.F_WRLCK) -> bytes:
     layout, at = _LAYOUT[sys.platform]
     wanted = [0] * 5
-    wanted[at] = fcntl.F_WRLCK
+    wanted[at] = kind
     return struct.pack(layout, *wanted)
 
 

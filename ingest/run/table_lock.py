@@ -1,8 +1,10 @@
-"""The driver's lock (I8). The process that commits holds it: the JVM, which can outlive its Python process, or without Spark this one.
+"""The locks of a table on a local disk (I8): POSIX locks on files beside the tables. The kernel releases them when their holder ends.
 
-It is a POSIX lock on a file `lock` beside the tables. The kernel releases it when its holder ends, for whatever reason. A start waits for
-the previous JVM, which may still be finishing a write. On a local disk Delta in Spark excludes other writers only inside one JVM, so every
-writer of ours takes this lock, also the direct one.
+- `lock` admits one run or command at a time. The JVM holds it, which can outlive its Python process, or without Spark this process. A
+  start waits for the previous JVM, which may still be finishing a write.
+- `commits` is held by everybody who commits, and taken after `lock`. A run with the direct writer shares it with `ingest maintain`, which
+  does not take `lock`: their commits exclude each other. Delta in Spark excludes other writers only inside one JVM, so it holds this lock
+  alone. So does a command without Spark, because it may delete files that a compaction is about to commit.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 # A JVM whose Python process was killed notices at once, but first finishes the write in progress.
 WAIT_S = 60.0
 WAIT_VARIABLE = "INGEST_LOCK_WAIT_S"
+COMMITS = "commits"
 
 # The locks that our JVM or this process holds, by process id and the lock's file. Checked before a JVM opens the file a second time: the
 # kernel releases its lock on a file as soon as it closes any channel to it (fcntl(2), java.nio.channels.FileLock).
@@ -39,18 +42,33 @@ _guard = threading.Lock()
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A lock that a process holds until `release` or its own end. `token` is written in this lock's file and in no other."""
+    """A lock that a process holds until `release` or its own end. `token` is written in this lock's file and in no other.
+
+    `commits` is the second lock of a table.
+    """
 
     path: Path
     pid: int
     channel: Any
     token: str
+    commits: list[HeldLock] = field(default_factory=list)
 
     def release(self) -> None:
         """Release the lock while its process keeps running."""
+        while self.commits:
+            self.commits.pop().release()
         with _guard:
             _held.discard((self.pid, self.path))
             self.channel.close()
+
+    def let_commit(self, session: SparkSession | None, *, shared: bool) -> None:
+        """Hold the second lock: for the JVM of a session, or for this process. Waits for those who share it.
+
+        Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default. Then it is not held.
+        """
+        while self.commits:
+            self.commits.pop().release()
+        self.commits.append(_waited(lambda: hold(session, self.path.parent, COMMITS, shared=shared)))
 
     def refuse_lost(self) -> None:
         """Raises RunStopped LOCK_LOST if the lock's file was deleted.
@@ -76,6 +94,12 @@ def folder(places: Places) -> Path | None:
     return local_path(places.root) if is_local(places.lake) else None
 
 
+def held_by(places: Places) -> Refused | None:
+    """The refusal of a table whose lock somebody holds now; None if it is free."""
+    where = folder(places)
+    return _locked(where / "lock", 0) if where is not None and (where / "lock").exists() and not is_free(where / "lock") else None
+
+
 def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
     """Return once nobody holds the lock of this table. If it has to wait, it calls `say` once with the holder.
 
@@ -94,16 +118,26 @@ def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> N
         time.sleep(0.05)
 
 
-def hold_table(session: SparkSession | None, places: Places) -> HeldLock | None:
-    """Take the lock of a table, without a session in this process; None if it has no lock. Raises Refused LOCKED."""
-    where = folder(places)
-    return hold(session, where) if where is not None else None
+def hold_table(session: SparkSession | None, places: Places, *, direct: bool = False) -> HeldLock | None:
+    """Take the locks of a table, without a session in this process; None if it has none. `direct`: for a run of the direct writer.
+
+    Raises Refused LOCKED.
+    """
+    if (where := folder(places)) is None:
+        return None
+    held = hold(session, where)
+    try:
+        held.let_commit(None if direct else session, shared=direct)
+    except BaseException:
+        held.release()
+        raise
+    return held
 
 
 @contextmanager
-def holding(session: SparkSession | None, places: Places) -> Iterator[None]:
-    """Hold the lock of a table inside this context, without a session in this process. Raises Refused LOCKED."""
-    held = hold_table(session, places)
+def holding(session: SparkSession | None, places: Places, *, direct: bool = False) -> Iterator[None]:
+    """Hold the locks of a table inside this context, as `hold_table`. Raises Refused LOCKED."""
+    held = hold_table(session, places, direct=direct)
     try:
         yield
     finally:
@@ -111,16 +145,29 @@ def holding(session: SparkSession | None, places: Places) -> Iterator[None]:
             held.release()
 
 
-def hold(session: SparkSession | None, folder: Path) -> HeldLock:
+@contextmanager
+def beside_a_run(places: Places) -> Iterator[None]:
+    """Commit inside this context, without Spark and beside a run of the direct writer. Raises Refused LOCKED if somebody commits alone."""
+    if (where := folder(places)) is None:
+        yield
+        return
+    held = hold(None, where, COMMITS, shared=True)
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def hold(session: SparkSession | None, folder: Path, name: str = "lock", *, shared: bool = False) -> HeldLock:
     """Take the lock in `folder` until `release` or the holder's end: the session's JVM, or without a session this process.
 
-    Raises Refused LOCKED.
+    Only this process can share one. Raises Refused LOCKED.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path, token = folder.resolve() / "lock", uuid.uuid4().hex
+    path, token = folder.resolve() / name, uuid.uuid4().hex
     holder: dict[str, Any] = {"host": socket.gethostname(), "jvm_pid": None, "python_pid": os.getpid(), "token": token}
     if session is None:
-        return _hold_here(path, holder)
+        return _hold_here(path, holder, shared=shared)
     jvm: Any = session.sparkContext._jvm
     holder["jvm_pid"] = pid = int(jvm.java.lang.ProcessHandle.current().pid())
     with _guard:
@@ -141,10 +188,10 @@ def hold(session: SparkSession | None, folder: Path) -> HeldLock:
     return held
 
 
-def _hold_here(path: Path, holder: dict[str, Any]) -> HeldLock:
+def _hold_here(path: Path, holder: dict[str, Any], *, shared: bool) -> HeldLock:
     file = open(path, "a+b", buffering=0)  # noqa: SIM115 (the lock lasts as long as the file is open)
     try:
-        if not locked(file.fileno()):
+        if not locked(file.fileno(), shared=shared):
             raise _locked(path, 0)
         file.truncate(0)
         file.write(json.dumps(holder).encode())
@@ -163,19 +210,23 @@ def alone(session: SparkSession | None, location: str, folder: str) -> Iterator[
     if not is_local(location):
         yield
         return
-    deadline = time.monotonic() + _wait_s()
-    while True:
-        try:
-            held = hold(session, local_path(folder))
-            break
-        except Refused:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+    held = _waited(lambda: hold(session, local_path(folder)))
     try:
         yield
     finally:
         held.release()
+
+
+def _waited(take: Callable[[], HeldLock]) -> HeldLock:
+    """The lock, as soon as it is free. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds."""
+    deadline = time.monotonic() + _wait_s()
+    while True:
+        try:
+            return take()
+        except Refused:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _wait_s() -> float:

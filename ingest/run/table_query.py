@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
@@ -66,14 +66,17 @@ class Trigger:
 
 
 class Upkeep(Protocol):
-    """Maintains a table between two batches."""
+    """Maintains a table during a run."""
 
-    def due(self, places: Places) -> bool:
-        """Whether there is something to do. Called ten times a second."""
+    def due(self, places: Places, *, direct: bool) -> Literal["beside", "between"] | None:
+        """Whether there is something to do beside the batches, or between two of them. Called ten times a second.
+
+        `direct`: the direct writer writes the batches.
+        """
         ...
 
-    def tend(self, session: SparkSession, places: Places, stop: Callable[[], bool]) -> list[str]:
-        """Do what is due, until `stop`; returns notes for the user."""
+    def tend(self, session: SparkSession | None, places: Places, stop: Callable[[], bool]) -> list[str]:
+        """Do what is due, until `stop`: between two batches with a session, else beside them. Returns notes for the user."""
         ...
 
 
@@ -118,8 +121,11 @@ class TableQuery:
         self._ahead = ThreadPoolExecutor(1)
         self._in_batch = False
         self._once = False
+        self._finished = False
         self._upkeep = upkeep
-        # Held by a batch, by a maintenance and while an epoch is opened: none of them runs beside another.
+        self._caretaker = ThreadPoolExecutor(1)
+        self._beside: Future[None] | None = None
+        # Held by a batch, by a maintenance through Spark and while an epoch is opened: none of them runs beside another.
         self._turn = threading.Lock()
         self._query: StreamingQuery | None = None
         self._table: Table | None = None
@@ -132,7 +138,7 @@ class TableQuery:
         self._once = trigger.once
         if is_local(self.places.lake):
             refuse_unshared(session, self.places.name, self.places.lake)
-        self._lock = table_lock.hold_table(session, self.places)
+        self._lock = table_lock.hold_table(session, self.places, direct=self._direct is not None)
         try:
             if self._local:
                 crash_points.arm(Path(self.places.lake), jvm_pid(session))  # once: a fault must not be injected again in the next epoch
@@ -148,7 +154,7 @@ class TableQuery:
         """
         if self._direct is None:
             return False
-        with table_lock.holding(None, self.places):
+        with table_lock.holding(None, self.places, direct=True):
             crash_points.arm(Path(self.places.lake), None)
             try:
                 epoch = open_epoch(None, self.contract, self.places, self._state, writer=self._direct)
@@ -182,6 +188,7 @@ class TableQuery:
                 return open_epoch(None, self.contract, self.places, self._state, writer=self._direct)
             except InvalidInput as error:
                 self._let_spark_write(error)
+        self._commit_by(session)
         if not self._rules_checked:
             check_rules(session, self.contract)
             self._rules_checked = True
@@ -266,8 +273,8 @@ class TableQuery:
                 else:
                     report = process(records, number, self._table)
                 self._on_batch(report)
-                if self._needs_upkeep():
-                    self._tend()
+                if self._upkeep_due() == "between":
+                    self._tend_alone()
         except BaseException as error:
             # Kept here, because an exception that passes through the JVM becomes text.
             self.error = self.error or error
@@ -275,19 +282,38 @@ class TableQuery:
         finally:
             self._in_batch = False
 
-    def _needs_upkeep(self) -> bool:
-        return self._upkeep is not None and not self._stop.is_set() and self._upkeep.due(self.places)
+    def _upkeep_due(self) -> Literal["beside", "between"] | None:
+        if self._upkeep is None or self._stop.is_set():
+            return None
+        return self._upkeep.due(self.places, direct=self._direct is not None)
 
-    def _tend(self) -> None:
+    def _tend_alone(self) -> None:
+        """Let the upkeep do what is due through Spark, while no batch runs."""
+        # A session of its own: the other tables share the run's, so their commits could carry its metadata.
+        session = another(self._session)
+        if self._direct is None:
+            self._tend(session)
+            return
+        if self._beside is not None:
+            self._beside.result()  # it commits without Spark
+        try:
+            self._commit_by(session)
+            self._tend(session)
+        finally:
+            self._commit_by(None)
+
+    def _commit_by(self, session: SparkSession | None) -> None:
+        """Let the JVM of a session commit from now on, or without one this process."""
+        if self._lock is not None:
+            self._lock.let_commit(session, shared=session is None)
+
+    def _tend(self, session: SparkSession | None) -> None:
         """Let the upkeep do what is due. Its failure is a note: it must not end the run. A lost lock ends the run."""
-        assert self._upkeep is not None and self._table is not None
+        assert self._upkeep is not None
         if self._ends_as_lost():
             return
         try:
-            # A session of its own: the other tables share the run's, so their commits could carry its metadata.
-            session = another(self._session)
-            self._table.epoch.ledger.append(session)  # counts by file, which compaction and VACUUM may take away
-            self.maintained += self._upkeep.tend(session, self.places, lambda: self._stop.is_set() or self._ends_as_lost())
+            self.maintained += self._upkeep.tend(session, self.places, self._ends_upkeep)
         except Exception as error:
             text = str(error).strip().splitlines()
             self.maintained.append(
@@ -296,9 +322,12 @@ class TableQuery:
 
     def _tend_when_idle(self) -> None:
         try:
-            self._tend()
+            self._tend_alone()
         finally:
             self._turn.release()
+
+    def _ends_upkeep(self) -> bool:
+        return self._stop.is_set() or self._finished or self._ends_as_lost()
 
     def _refuse_lost(self) -> None:
         if self._lock is not None:
@@ -335,7 +364,10 @@ class TableQuery:
         if self._stop.is_set() and not self._in_batch:
             self._query.stop()
             return True
-        if not self._in_batch and self._needs_upkeep() and self._turn.acquire(blocking=False):
+        due = None if self._beside is not None and not self._beside.done() else self._upkeep_due()
+        if due == "beside":
+            self._beside = self._caretaker.submit(self._tend, None)
+        elif due == "between" and not self._in_batch and self._turn.acquire(blocking=False):
             self._ahead.submit(self._tend_when_idle)  # no batch may come for hours, and only a batch would look otherwise
         return False
 
@@ -349,8 +381,12 @@ class TableQuery:
         Raises ModuleNotFoundError, after the release: it concerns all tables.
         """
         self._ends.close()
+        if self._once and self.error is None and self._upkeep_due() == "beside":
+            self._caretaker.submit(self._tend, None)  # the batches may have ended before anybody looked
+        self._finished = not self._once
         # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find it lost.
         self._ahead.shutdown(cancel_futures=True)
+        self._caretaker.shutdown()
         try:
             failure, lost = self._failure(), self._lost()
             try:

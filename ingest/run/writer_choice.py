@@ -18,13 +18,18 @@ def refuse_direct(contract: Contract, places: Places) -> None:
 
     Raises as `DeltaLog.state`, and RuleRaises for a contract that `refuse_raising` refuses.
     """
-    if databricks.runtime() is not None:
-        raise unfit(contract.name, "is written on Databricks, where the platform's own Delta writes")
-    refuse_remote(places)
+    refuse_unfit_tables(places)
     try:
         arrow_rules(contract)
     except Untranslatable as why:
         raise unfit(contract.name, f"has a row rule with {why}") from why
+
+
+def refuse_unfit_tables(places: Places) -> None:
+    """As `refuse_direct`, for a command that adds no rows: the contract does not matter."""
+    if databricks.runtime() is not None:
+        raise unfit(places.name, "is written on Databricks, where the platform's own Delta writes")
+    refuse_remote(places)
     for path in (places.target, places.quarantine, places.ledger):
         if (state := DeltaLog(LocalFiles(), path).state()) is not None:
             refuse_unfit(state, path)

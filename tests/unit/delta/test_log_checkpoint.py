@@ -107,7 +107,7 @@ def test_a_checkpoint_that_fails_stops_no_statement_and_is_tried_again_later(
         raise failure
 
     with monkeypatch.context() as broken:
-        broken.setattr(log_checkpoint, "_write", fail)
+        broken.setattr(log_checkpoint, "write_checkpoint", fail)
         commits(writer, places, BEHIND_MAX + 5)
         assert tried == [BEHIND_MAX - 1] and writer.table(places.target).version == BEHIND_MAX + 6
         writer.finish()
@@ -119,7 +119,7 @@ def test_a_signal_during_a_checkpoint_is_not_passed_over(places: Places, writer:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(log_checkpoint, "_write", interrupted)
+    monkeypatch.setattr(log_checkpoint, "write_checkpoint", interrupted)
     with pytest.raises(KeyboardInterrupt):
         commits(writer, places, BEHIND_MAX)
 

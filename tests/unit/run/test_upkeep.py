@@ -1,4 +1,4 @@
-"""The upkeep of a table runs between two batches, never beside one, and never ends the run."""
+"""The upkeep of a table: through Spark between two batches, by the direct writer beside them. It never ends the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -20,19 +20,22 @@ from ingest.runtime.places import Places
 from tests.polling import until
 
 pytestmark = pytest.mark.unit
+When = Literal["beside", "between"]
 
 
 class Fake:
     """An upkeep that is due until it was tended."""
 
-    def __init__(self, error: Exception | None = None, gate: threading.Event | None = None) -> None:
-        self.tended, self.open, self.error, self.gate = 0, True, error, gate
+    def __init__(self, error: Exception | None = None, gate: threading.Event | None = None, when: When = "between") -> None:
+        self.tended, self.open, self.error, self.gate, self.when = 0, True, error, gate, when
+        self.sessions: list[Any] = []
 
-    def due(self, places: Places) -> bool:
-        return self.open
+    def due(self, places: Places, *, direct: bool) -> When | None:
+        return self.when if self.open else None
 
     def tend(self, session: Any, places: Places, stop: Callable[[], bool]) -> list[str]:
         self.tended += 1
+        self.sessions.append(session)
         if self.gate is not None:
             assert self.gate.wait(30)
         self.open = False
@@ -53,7 +56,7 @@ def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake], A
         made: Any = TableQuery(Contract.model_validate(document), places, kafka, Topic("t", "", (0,)), lambda _: None, upkeep)
         made._session = SimpleNamespace(newSession=lambda: None)
         made._table = SimpleNamespace(epoch=SimpleNamespace(ledger=SimpleNamespace(append=lambda *_: None)))
-        made._query = SimpleNamespace(isActive=True, stop=lambda: None)
+        made._query = SimpleNamespace(isActive=True, stop=lambda: None, exception=lambda: None)
         return made
 
     return make
@@ -147,3 +150,40 @@ def test_no_upkeep_begins_beside_a_batch_or_after_a_stop_was_requested(query: Ca
     one.poll()
     one._ahead.shutdown()
     assert upkeep.tended == 0
+
+
+def test_what_the_direct_writer_does_runs_beside_a_batch(query: Callable[[Fake], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = query(upkeep := Fake(gate=(gate := threading.Event()), when="beside"))
+    assert not one.poll()
+    until(lambda: upkeep.tended == 1, "the upkeep has begun", 30)
+    one._batch(None, 0)
+    assert not one.poll() and upkeep.tended == 1 and upkeep.open, "a batch was done meanwhile, and the upkeep is begun once"
+    gate.set()
+    assert one.finish() is None and upkeep.sessions == [None] and one.maintained == ["maintained"]
+
+
+def test_a_failure_beside_the_batches_is_a_note(query: Callable[[Fake], Any]) -> None:
+    one = query(Fake(OSError("no space"), when="beside"))
+    assert not one.poll()
+    until(lambda: one.maintained, "the upkeep has failed", 30)
+    one._batch(None, 0)
+    assert one.finish() is None and one.maintained == ["t.events: maintenance failed: OSError: no space"]
+
+
+def test_the_end_of_a_run_waits_for_the_step_in_progress_and_lets_no_other_begin(query: Callable[[Fake], Any]) -> None:
+    class Stepwise(Fake):
+        def tend(self, session: Any, places: Places, stop: Callable[[], bool]) -> list[str]:
+            self.tended += 1
+            until(stop, "the run ends", 30)
+            return []
+
+    one = query(upkeep := Stepwise(when="beside"))
+    assert not one.poll()
+    until(lambda: upkeep.tended == 1, "the upkeep has begun", 30)
+    assert one.finish() is None and upkeep.tended == 1
+
+
+def test_a_run_with_once_does_what_is_due_although_its_batches_ended_before_anybody_looked(query: Callable[[Fake], Any]) -> None:
+    one = query(upkeep := Fake(when="beside"))
+    one._once = True
+    assert one.finish() is None and upkeep.tended == 1
