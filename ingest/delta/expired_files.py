@@ -98,8 +98,8 @@ def _removed_since(table: LiveTable, since_ms: float) -> set[str]:
     version, names = newest_complete(files.names(folder))
     found = set()
     for name in names:
-        columns = ["remove.path", "remove.deletionTimestamp"]
-        rows = pq.read_table(local_path(f"{folder}/{name}"), columns=columns, partitioning=None)
+        with pq.ParquetFile(local_path(f"{folder}/{name}")) as file:
+            rows = file.read(columns=["remove.path", "remove.deletionTimestamp"])
         for each in rows["remove"].to_pylist() if "remove" in rows.column_names else ():
             if each is not None and each.get("path") is not None and (each.get("deletionTimestamp") or 0) >= since_ms:
                 found.add(place(table.path, each["path"]))

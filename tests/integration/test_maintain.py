@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingest.delta.delta_sql import DataFusion
+from ingest.delta.table_upkeep import SparkUpkeep
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.repair import file_sizes
 from ingest.repair.maintenance import Maintenance, Settings, Tended
@@ -23,7 +24,7 @@ ALL = Settings(vacuum_s=0, keep_quarantine_s=0, force="a test: nobody reads")
 
 
 def tend(one: Desk, *, dry_run: bool = False) -> dict[str, Tended]:
-    maintenance = Maintenance(None if dry_run else one.session.newSession(), one.places, ALL)
+    maintenance = Maintenance(None if dry_run else SparkUpkeep(one.session.newSession()), one.places, ALL)
     return {each.table: each for each in maintenance.do().tables}
 
 

@@ -28,22 +28,36 @@ def retired(lake: Pipeline) -> int:
     return int(lake.verified()[0]["quarantine"]["retired"])
 
 
-def test_a_run_maintains_its_table_on_request_between_two_batches_and_when_it_is_idle(lake: Pipeline) -> None:
-    lake.produce(300, poison=40)
+def test_a_maintenance_works_beside_a_run_that_commits(lake: Pipeline) -> None:
+    """Neither waits for the other, and nothing is lost: both rebase."""
+    lake.produce(1500, poison=40)
     run = lake.start("--every", "0s")
     until(lambda: len(lake.batches("quarantine")) > 1, lambda: run.said)
     for idle in (False, True):
         if idle:
             until(lambda: "lag 0 " in run.said, lambda: run.said)
-        output = lake.command("maintain", "--json", "--open-too", "--keep-quarantine", "0s").ended(0)
+        output = lake.command("maintain", "--json", "--open-too", "--keep-quarantine", "0s", "--wait", "0s").ended(0)
         done = json.loads(output[output.index("{") :])["tables"][0]
-        assert done["by"] == f"the run in process {run.pid}", output
         assert {each["table"]: each["retired"] > 0 for each in done["delta"]}["quarantine"], output
         assert run.process.poll() is None, run.said
+    short = ("--vacuum-retention", "0s", "--force-retention", "a test", "--wait", "0s")
+    assert "LOCKED" in lake.command("maintain", *short).ended(3), "it may delete what a batch is about to commit"
     run.signal(signal.SIGTERM)
     run.ended(0)
     assert retired(lake) > 0
     lake.complete()
+    lake.verified()
+
+
+def test_beside_a_run_through_spark_a_maintenance_is_refused_and_says_what_to_do(lake: Pipeline) -> None:
+    lake.produce(300)
+    run = lake.start("--every", "0s", "--writer", "spark")
+    until(lambda: len(lake.batches()) > 1, lambda: run.said)
+    said = lake.command("maintain", "--wait", "1s").ended(3)
+    assert "LOCKED" in said and "--maintain-every" in said
+    run.signal(signal.SIGTERM)
+    run.ended(0)
+    lake.command("maintain", "--wait", "0s").ended(0)
     lake.verified()
 
 

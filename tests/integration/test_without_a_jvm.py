@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -359,6 +360,31 @@ def test_every_record_is_located_in_kafka(lane: MakeLane, no_java: NoJava) -> No
     lost = [each for each in document["tables"][0]["kafka"]["findings"] if each["code"] == "RECORD_LOST"]
     assert code == 1 and [each["start_offset"] for each in lost if each["batch"] is None] == [4], document
     assert not no_java.started.exists()
+
+
+def test_a_maintenance(lane: MakeLane, no_java: NoJava) -> None:
+    """Both engines read the rows of before, and the next batch finds the event ids in the merged file."""
+    one = lane(COLUMNS, rules=RULES)
+    one.direct = True
+    one.send(*(order(str(number), n=number, mail="m") for number in range(12)), "{")
+    one.run(max_records=1)
+    before = [sorted(map(str, frame.collect())) for frame in (one.target(), one.quarantine())]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = {each["table"]: each for each in no_java.typed(one, "maintain", "events")["delta"]}
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime < 3
+    assert (done["target"]["files_before"], done["target"]["files_after"]) == (12, 1), done
+    assert [sorted(map(str, frame.collect())) for frame in (one.target(), one.quarantine())] == before
+    assert DeltaTable(one.places.target).to_pyarrow_table().num_rows == 12
+    one.balanced()
+    one.send(order("3", n=3, mail="again"), order("12", n=12, mail="m"))
+    one.run()
+    assert len(one.ids()) == 13 and len(DeltaTable(one.places.target).file_uris()) == 2
+    one.balanced()
+    short = ("--vacuum-retention", "0s", "--force-retention", "a test")
+    done = {each["table"]: each for each in no_java.typed(one, "maintain", "events", *short)["delta"]}
+    assert done["target"]["vacuumed"] == 12 and len(one.ids()) == 13
+    one.balanced()
 
 
 def topic_state_of(one: Lane) -> Callable[[], TopicState]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,10 @@ ABOUT = json.dumps({"oncelake": 1, "kind": "maintain"})
 class Scene:
     """A table of the direct writer with a file of three rows for each of `ids`."""
 
-    def __init__(self, folder: Path, ids: Sequence[int] = (), partition_by: Sequence[str] = (), **properties: str) -> None:
-        listed = {"delta.dataSkippingStatsColumns": "id,name,at,x", **properties}
+    def __init__(
+        self, folder: Path, ids: Sequence[int] = (), partition_by: Sequence[str] = (), properties: Mapping[str, str] | None = None
+    ) -> None:
+        listed = {"delta.dataSkippingStatsColumns": "id,name,at,x", **(properties or {})}
         self.path = str(folder / "t")
         definition = TableDefinition(self.path, FIELDS, listed, tuple(partition_by))
         Path(self.path).mkdir()
@@ -57,7 +59,12 @@ class Scene:
         table = LiveTable(LocalFiles(), self.path)
         table.load()
         ids = list(range(first, first + 3))
-        columns = {"id": ids, "name": [name, None, "m"], "at": [NOON + timedelta(seconds=each) for each in ids], "x": [0.5, None, float(first)]}
+        columns = {
+            "id": ids,
+            "name": [name, None, "m"],
+            "at": [NOON + timedelta(seconds=each) for each in ids],
+            "x": [0.5, None, float(first)],
+        }
         rows = pa.Table.from_pydict({**columns, "day": [day] * 3}, schema_of(table))
         put(LocalFiles(), table, "{}", APPEND, added(table, rows))
 
@@ -89,12 +96,10 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
     """Let this happen between a look and the put of the compaction's commit, once."""
 
     def arrange(happens: Callable[[], object]) -> None:
-        real = direct_writer.put
-
         def late(*given: Any, **more: Any) -> Any:
-            monkeypatch.setattr(direct_writer, "put", real)
+            monkeypatch.setattr(direct_writer, "put", put)
             happens()
-            return real(*given, **more)
+            return put(*given, **more)
 
         monkeypatch.setattr(direct_writer, "put", late)
 
@@ -134,7 +139,7 @@ def test_rows_are_read_and_written_in_row_groups_of_bounded_size(tmp_path: Path,
 
 
 def test_files_of_each_partition_are_merged_alone_also_with_a_change_data_feed(tmp_path: Path) -> None:
-    one = Scene(tmp_path, partition_by=["day"], **{"delta.enableChangeDataFeed": "true"})
+    one = Scene(tmp_path, partition_by=["day"], properties={"delta.enableChangeDataFeed": "true"})
     for first in range(0, 30, 3):
         one.add(first, day="a b/=" if first % 2 else "c")
     before = one.rows()

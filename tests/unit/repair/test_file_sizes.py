@@ -1,16 +1,16 @@
-"""When a compaction is worth it, and which files VACUUM would delete."""
+"""When a compaction is worth it."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
-from ingest.delta.delta_sql import At, DataFusion
-from ingest.repair.file_sizes import LARGE_BYTES, SAVED_FILES_MIN, SMALL_BYTES, FileSizes, file_sizes, removable, summed
+from ingest.delta.delta_sql import DataFusion
+from ingest.delta.merge_groups import LARGE_BYTES, SMALL_BYTES
+from ingest.repair.file_sizes import SAVED_FILES_MIN, FileSizes, file_sizes, summed
 
 pytestmark = pytest.mark.unit
 
@@ -45,15 +45,3 @@ def test_the_files_of_a_table_are_counted_by_partition(tmp_path: Path) -> None:
         write_deltalake(path, pa.table({"day": [number % 2], "n": [number]}), mode="append", partition_by=["day"])
     found = file_sizes(DataFusion(), path)
     assert (found.files, found.small, found.saved) == (3, 3, 1) and found.bytes > 0
-
-
-def test_only_files_older_than_the_retention_can_be_removed_and_files_of_failed_writes_are_among_them(tmp_path: Path) -> None:
-    path = tmp_path / "table"
-    write_deltalake(str(path), pa.table({"n": [1]}))
-    write_deltalake(str(path), pa.table({"n": [2]}), mode="overwrite")
-    (path / "left-by-a-failed-write.parquet").write_bytes(b"x" * 10)
-    os.utime(path / "left-by-a-failed-write.parquet", (1, 1))
-    assert removable(At(str(path)), None) == removable(At(str(path)), 168) == {"left-by-a-failed-write.parquet": 10}
-    replaced = removable(At(str(path)), 0)
-    assert len(replaced) == 2 and not set(replaced) & {Path(uri).name for uri in DeltaTable(str(path)).file_uris()}
-    assert len(list(path.glob("*.parquet"))) == 3, "nothing was deleted"
