@@ -3,8 +3,9 @@
     .venv/bin/python -m bench.latency [--rate 5000] [--minutes 10] [--json docs/benchmarks/latency.json]
 
 One producer sends a transaction every tenth of a second. A record counts from the moment in which its transaction's commit returned, and
-until the time of the file in the table's log that says it is there. The first minute is left out: Java compiles as it goes. Afterwards
-the same question in SQL is put to the table as it is and to a copy that was compacted.
+until the time of the file in the table's log that says it is there. The first minute is left out: Java compiles as it goes. The run merges
+small files beside its batches, as it does by default. Afterwards the same question in SQL is put to the table as it is and to a copy that
+was compacted as a whole.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
     cost = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found = delays(feed.sent, batches)
     found = found[found[:, 0] >= found[0, 0] + 60 * WARM_UP_MIN]
-    return {"records": feed.number, **_figures(found, minutes, batches, cost), **held, **_files(target)}
+    return {"records": feed.number, **_figures(found, minutes, batches, cost), **held, **_merged(log, target), **_files(target)}
 
 
 def _reached(feed: Feed, newest: Commit) -> bool:
@@ -194,6 +195,14 @@ def _figures(found: np.ndarray[Any, Any], minutes: int, batches: list[tuple[floa
     }
 
 
+def _merged(log: DeltaLog, target: Path) -> dict[str, Any]:
+    """What the run's own compaction has done: its commits, and how often each byte of the table was written by it."""
+    merges = [commit for commit in log.newest_first() if commit.operation == "OPTIMIZE"]
+    written = sum(int(commit.metrics["numAddedBytes"]) for commit in merges)
+    there = sum(DeltaTable(target).get_add_actions(flatten=True).column("size_bytes").to_pylist())
+    return {"compactions": len(merges), "rewritten": round(written / there, 2)}
+
+
 def _files(target: Path) -> dict[str, Any]:
     table, copy = DeltaTable(target), target.with_name("compacted")
     shutil.copytree(target, copy)
@@ -212,6 +221,8 @@ def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/, with the command that measured."""
     by_minute = " · ".join(f"{half} / {most}" for half, most in result["by_minute"])
     ratio = result["question_processor_s"] / result["question_compacted_processor_s"]
+    merged = "The run merged small files {compactions} times, and so wrote each byte {rewritten} times again.\n"
+    merged = merged.format(**result) if "compactions" in result else ""  # results of before it did so
     return "\n".join(
         [
             "# Latency\n",
@@ -224,7 +235,8 @@ def page(result: dict[str, Any]) -> str:
             f"\np50 / p99 of each minute, in seconds:\n{by_minute}.\n",
             "Medians of the run's three thirds: {}, {} and {} MB of memory".format(*result["memory_mb"])
             + ", and {}, {} and {} MB of disk for Spark's blocks.\n".format(*result["scratch_mb"]),
-            f"After the run, the table has {result['files']} files, and its log folder {result['log_entries']}. This query reads the whole "
+            f"{merged}After the run, the table has {result['files']} files, and its log folder {result['log_entries']}. "
+            "This query reads the whole "
             f"table:\n`{QUESTION.replace('{t}', 't')}`.\nIt takes {result['question_processor_s']} CPU seconds. On a copy compacted to "
             f"{result['files_compacted']} files it takes {result['question_compacted_processor_s']}: small files make it {ratio:.1f} "
             "times as expensive.\n\nWhat limits latency: [cost of a batch](../decisions/cost-of-a-batch.md#latency).\n",

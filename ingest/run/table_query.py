@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -274,7 +275,7 @@ class TableQuery:
                     report = process(records, number, self._table)
                 self._on_batch(report)
                 if self._upkeep_due() == "between":
-                    self._tend_alone()
+                    self._tend(self._alone())
         except BaseException as error:
             # Kept here, because an exception that passes through the JVM becomes text.
             self.error = self.error or error
@@ -287,33 +288,35 @@ class TableQuery:
             return None
         return self._upkeep.due(self.places, direct=self._direct is not None)
 
-    def _tend_alone(self) -> None:
-        """Let the upkeep do what is due through Spark, while no batch runs."""
+    @contextmanager
+    def _alone(self) -> Iterator[SparkSession]:
+        """A session for an upkeep through Spark, while no batch runs and nobody else commits."""
         # A session of its own: the other tables share the run's, so their commits could carry its metadata.
         session = another(self._session)
         if self._direct is None:
-            self._tend(session)
+            yield session
             return
-        if self._beside is not None:
-            self._beside.result()  # it commits without Spark
         try:
             self._commit_by(session)
-            self._tend(session)
+            yield session
         finally:
             self._commit_by(None)
 
     def _commit_by(self, session: SparkSession | None) -> None:
         """Let the JVM of a session commit from now on, or without one this process."""
+        if self._beside is not None and session is not None:
+            wait([self._beside])  # it commits from this process
         if self._lock is not None:
             self._lock.let_commit(session, shared=session is None)
 
-    def _tend(self, session: SparkSession | None) -> None:
+    def _tend(self, through: AbstractContextManager[SparkSession | None]) -> None:
         """Let the upkeep do what is due. Its failure is a note: it must not end the run. A lost lock ends the run."""
         assert self._upkeep is not None
         if self._ends_as_lost():
             return
         try:
-            self.maintained += self._upkeep.tend(session, self.places, self._ends_upkeep)
+            with through as session:
+                self.maintained += self._upkeep.tend(session, self.places, self._ends_upkeep)
         except Exception as error:
             text = str(error).strip().splitlines()
             self.maintained.append(
@@ -322,7 +325,7 @@ class TableQuery:
 
     def _tend_when_idle(self) -> None:
         try:
-            self._tend_alone()
+            self._tend(self._alone())
         finally:
             self._turn.release()
 
@@ -366,7 +369,7 @@ class TableQuery:
             return True
         due = None if self._beside is not None and not self._beside.done() else self._upkeep_due()
         if due == "beside":
-            self._beside = self._caretaker.submit(self._tend, None)
+            self._beside = self._caretaker.submit(self._tend, nullcontext())
         elif due == "between" and not self._in_batch and self._turn.acquire(blocking=False):
             self._ahead.submit(self._tend_when_idle)  # no batch may come for hours, and only a batch would look otherwise
         return False
@@ -382,7 +385,7 @@ class TableQuery:
         """
         self._ends.close()
         if self._once and self.error is None and self._upkeep_due() == "beside":
-            self._caretaker.submit(self._tend, None)  # the batches may have ended before anybody looked
+            self._caretaker.submit(self._tend, nullcontext())  # the batches may have ended before anybody looked
         self._finished = not self._once
         # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find it lost.
         self._ahead.shutdown(cancel_futures=True)

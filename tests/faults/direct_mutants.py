@@ -12,6 +12,9 @@ BETWEEN = f"{COMMITS}a_commit_between_look_and_put_is_noticed_and_decided_upon_a
 FENCED = f"{COMMITS}a_fence_carries_its_transaction_id_and_an_older_or_equal_one_is_refused"
 SWAP = "unit/repair/test_swap.py::test_"
 ROW_DECIDES = f"{COMPARED}the_first_row_with_a_hash_decides_about_every_copy_of_its_id"
+MERGES, EXPIRED = "unit/delta/test_compaction.py::test_", "delta/expired_files.py"
+KEPT = "unit/delta/test_expired_files.py::test_a_file_stays_as_long_as_a_version_of_the_retention_needs_it"
+CLEANED = "unit/repair/test_maintenance.py::test_commits_older_than_the_logs_retention_go_below_a_checkpoint_and_a_start_and_verify_go_on"
 DIRECT, FILES, WRITER, PUT = "batch/direct.py", "batch/staged_parts.py", "delta/direct_writer.py", "delta/put.py"
 FENCE = "if table.state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:"
 QUARANTINE, AFTER_TARGET = "stored = batch.quarantine(staged, reread=reread)", '    crash_points.at("after_target", number)\n'
@@ -219,4 +222,31 @@ DIRECT_MUTANTS = (
         "            parts.remove()  # all of them are rows already\n",
         "",
     ),
+    (
+        "a merged file has the bounds of its last row group",
+        f"{MERGES}rows_are_read_and_written_in_row_groups_of_bounded_size",
+        "I3",
+        "delta/data_file.py",
+        "            found.add(part)\n",
+        "            found = Statistics(statistics_of)\n            found.add(part)\n",
+    ),
+    (
+        "a compaction brings deleted rows back",
+        f"{MERGES}a_group_of_which_a_delete_has_removed_a_file_is_dropped_and_no_row_comes_back",
+        "I1",
+        "delta/compaction.py",
+        "if any(file.path not in now.live for file in each.group)",
+        "if False",
+    ),
+    (
+        "a compaction looks like a change of rows",
+        f"{MERGES}small_files_become_one_with_the_same_rows_and_exact_statistics",
+        "I4",
+        "delta/compaction.py",
+        "[file.addition(data_change=False) for file in added]",
+        "[file.addition() for file in added]",
+    ),
+    ("VACUUM ignores when a file was removed", KEPT, "I7", EXPIRED, " and os.path.realpath(name) not in removed", ""),
+    ("VACUUM takes the files of a batch in progress", KEPT, "I7", EXPIRED, "status.st_mtime < before_s and ", ""),
+    ("the log is cleaned whatever its retention", CLEANED, "I2", "delta/log_cleanup.py", ".st_mtime <= before_s", ".st_mtime >= 0"),
 )

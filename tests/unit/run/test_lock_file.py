@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
 from ingest.recovery.state_reader import EPOCH_FILE
+from ingest.run import table_lock
 from ingest.run.lock_file import holder, is_free
-from ingest.run.table_lock import HeldLock, hold
+from ingest.run.table_lock import HeldLock, hold, hold_table
 from ingest.run.table_query import TableQuery
 from ingest.runtime.errors import Refused, RunStopped
 from ingest.runtime.files import LocalFiles
@@ -86,6 +88,45 @@ def test_a_lock_that_this_process_holds_excludes_others_until_it_is_released(loc
     held.release()
     with process(HOLDS, lock), pytest.raises(Refused, match="LOCKED"):
         hold(None, lock.parent)
+
+
+def test_a_direct_run_and_maintenances_commit_beside_each_other_and_nobody_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I8: the JVM takes the same lock for Delta in Spark, as another process (here: POSIX), and an erasure takes it from Python."""
+    places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
+    commits = Path(places.root) / "commits"
+    monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0")
+    with table_lock.holding(None, places, direct=True), table_lock.beside_a_run(places), table_lock.beside_a_run(places):
+        assert not is_free(commits)
+        takes = HOLDS.replace("LOCK_EX)", "LOCK_EX | fcntl.LOCK_NB)")
+        assert subprocess.run([sys.executable, "-c", takes, str(commits)], capture_output=True, check=False).returncode == 1
+    with table_lock.beside_a_run(places), pytest.raises(Refused, match=f"LOCKED.*Python process {os.getpid()}"):
+        hold_table(None, places)
+    assert is_free(Path(places.root) / "lock"), "the first lock is given back"
+    with table_lock.holding(None, places), pytest.raises(Refused, match="LOCKED"), table_lock.beside_a_run(places):
+        pass
+    with process(HOLDS, commits), pytest.raises(Refused, match="LOCKED"), table_lock.beside_a_run(places):
+        pass
+    assert is_free(commits)
+
+
+def test_a_run_hands_the_right_to_commit_to_another_writer_and_takes_it_back(tmp_path: Path) -> None:
+    places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
+    held = hold_table(None, places, direct=True)
+    assert held is not None
+    with table_lock.beside_a_run(places):
+        waits = threading.Thread(target=held.let_commit, args=(None,), kwargs={"shared": False})
+        waits.start()
+        waits.join(0.2)
+        assert waits.is_alive(), "a maintenance is not done"
+    waits.join(30)
+    with pytest.raises(Refused, match="LOCKED"), table_lock.beside_a_run(places):
+        pass
+    held.let_commit(None, shared=True)
+    with table_lock.beside_a_run(places):
+        held.release()
+    hold_table(None, places).release()  # type: ignore[union-attr]
 
 
 def test_a_run_whose_lock_file_was_deleted_or_taken_over_stops_before_it_writes(lock: Path) -> None:

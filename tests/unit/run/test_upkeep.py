@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -13,7 +14,7 @@ import pytest
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
-from ingest.run import table_query
+from ingest.run import table_lock, table_query
 from ingest.run.table_lock import HeldLock
 from ingest.run.table_query import TableQuery
 from ingest.runtime.places import Places
@@ -187,3 +188,22 @@ def test_a_run_with_once_does_what_is_due_although_its_batches_ended_before_anyb
     one = query(upkeep := Fake(when="beside"))
     one._once = True
     assert one.finish() is None and upkeep.tended == 1
+
+
+def test_an_upkeep_through_spark_that_cannot_be_alone_with_the_table_is_a_note(
+    query: Callable[[Fake], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A maintenance of another process commits beside the run: the batch counts, and the run goes on to commit."""
+    one = query(upkeep := Fake())
+    one._lock = table_lock.hold_table(None, one.places, direct=True)
+    monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0")
+    monkeypatch.setattr(table_query, "another", lambda _: None)
+    one._commit_by = lambda session, real=one._lock.let_commit: real(None, shared=one.alone.pop())
+    for beside in (True, False):
+        one.alone = [True, False]
+        with table_lock.beside_a_run(one.places) if beside else nullcontext():
+            one._batch(None, 0)
+        assert upkeep.tended == (0 if beside else 1) and one.error is None
+    assert "LOCKED" in one.maintained[0]
+    with table_lock.beside_a_run(one.places):
+        assert one.finish() is None
