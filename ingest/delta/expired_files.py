@@ -76,8 +76,8 @@ def removable(path: str, kept_s: float | None) -> Expired:
     from deltalake import DeltaTable
 
     with unreadable():
-        hours = None if kept_s is None else ceil(kept_s / 3600)
-        found = DeltaTable(str(local_path(path))).vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+        kept_h = None if kept_s is None else ceil(kept_s / 3600)
+        found = DeltaTable(str(local_path(path))).vacuum(kept_h, dry_run=True, enforce_retention_duration=False, full=True)
     paths = ((name, local_path(path) / name) for name in found)
     return Expired({name: there.stat().st_size for name, there in paths if there.is_file()})
 

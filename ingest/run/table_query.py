@@ -384,12 +384,15 @@ class TableQuery:
         Raises ModuleNotFoundError, after the release: it concerns all tables.
         """
         self._ends.close()
-        if self._once and self.error is None and self._upkeep_due() == "beside":
-            self._caretaker.submit(self._tend, nullcontext())  # the batches may have ended before anybody looked
         self._finished = not self._once
         # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find it lost.
         self._ahead.shutdown(cancel_futures=True)
         self._caretaker.shutdown()
+        if self._once and self.error is None:  # the batches may have ended before anybody looked
+            if self._upkeep_due() == "beside":
+                self._tend(nullcontext())
+            if self._upkeep_due() == "between":
+                self._tend(self._alone())
         try:
             failure, lost = self._failure(), self._lost()
             try:

@@ -24,7 +24,7 @@ from ingest.kafka.topic import describe, topic_state
 from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.run import table_lock
-from ingest.run.table_query import TableQuery, Trigger
+from ingest.run.table_query import TableQuery, Trigger, Upkeep
 from ingest.run.writer_setting import Writer
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, InvalidEnvironment, Refused
@@ -90,12 +90,12 @@ class Lane:
             topic = self.contract.source.topic
             producer.send(topic, value, key=record.key, partition=record.partition, headers=list(record.headers)).get(timeout=30)
 
-    def run(self, max_records: int | None = None) -> list[BatchReport]:
+    def run(self, max_records: int | None = None, upkeep: Upkeep | None = None) -> list[BatchReport]:
         """Read all available records, as `ingest run --once` does. Raises the error that stopped the query."""
         reports: list[BatchReport] = []
         kafka = KafkaOptions(self.bootstrap_servers)
         topic = describe(kafka, self.contract.source.topic)
-        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append, writer=self._writer)
+        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append, upkeep, writer=self._writer)
         query.start(self.session, Trigger(once=True), max_records)
         while not query.poll() or query.reopen() is not None:
             time.sleep(0.02)

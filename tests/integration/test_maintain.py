@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from ingest.delta.compaction import compact
 from ingest.delta.delta_sql import DataFusion
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.merge_groups import whole
 from ingest.delta.table_upkeep import SparkUpkeep
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.repair import file_sizes
+from ingest.repair.caretaker import Caretaker
 from ingest.repair.maintenance import Maintenance, Settings, Tended
+from ingest.run import table_lock
 from ingest.runtime import crash_points
 from ingest.verify.verdict import Verified, verify
 from tests.integration.desk import Desk
-from tests.integration.lane import order
+from tests.integration.lane import Lane, order
 
 pytestmark = pytest.mark.integration
 
@@ -75,3 +80,28 @@ def test_a_maintained_table_balances_at_each_step_and_a_batch_a_start_and_a_seek
     one.table = one.open(Seeking(Aim("table"), accept_gap=False, reason="--to table"))
     assert one.table.epoch.starts == {0: 6}, "nothing looks missing"
     verified(one)
+
+
+def test_a_direct_run_lets_spark_cluster_between_two_batches_and_then_goes_on(
+    lane: Callable[..., Lane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The JVM is alone with the table meanwhile: its commits may replace those of another process (I8)."""
+    monkeypatch.setattr(file_sizes, "SAVED_FILES_MIN", 1)
+    one = lane({"n": "INT"}, layout={"cluster_by": ["n"]})
+    one.direct = True
+    one.send(*(order(str(number), n=number) for number in range(4)))
+    one.run(max_records=1)
+    assert compact(DirectWriter(), one.places.target, "{}", whole) == 3, "small files are merged all the same"
+    one.send(order("4", n=4))
+    one.run()
+    one.send(order("5", n=5))
+    one.run(max_records=1, upkeep=Caretaker(every_s=3600))
+    found = [commit for commit in one.log().since(-1) if commit.operation == "OPTIMIZE"]
+    assert [commit.parameters["clusterBy"] for commit in found] == ["[]", '["n"]']
+    assert one.ids() == [str(number) for number in range(6)]
+    with table_lock.beside_a_run(one.places):
+        pass
+    one.send(order("5", n=9), order("6", n=6))
+    one.run()
+    assert one.ids() == [str(number) for number in range(7)]
+    one.balanced()
