@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.runtime.crash_points import MAINTAINING
@@ -45,6 +46,21 @@ def test_a_maintenance_works_beside_a_run_that_commits(lake: Pipeline) -> None:
     run.signal(signal.SIGTERM)
     run.ended(0)
     assert retired(lake) > 0
+    lake.complete()
+    lake.verified()
+
+
+def test_a_continuous_run_merges_its_small_files_by_itself_and_goes_on(lake: Pipeline) -> None:
+    lake.write_contracts(batch=50)
+    lake.produce(1200)
+    run = lake.start("--every", "0s")
+    until(lambda: any(commit.operation == "OPTIMIZE" for commit in lake.commits()), lambda: run.said)
+    lake.produce(300, seed=2)
+    until(lambda: len(lake.batches()) > 30, lambda: run.said)
+    run.signal(signal.SIGTERM)
+    run.ended(0)
+    assert "maintenance failed" not in run.said
+    assert len(DeltaTable(lake.delta()).file_uris()) < len(lake.batches())
     lake.complete()
     lake.verified()
 
