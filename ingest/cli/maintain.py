@@ -114,6 +114,8 @@ def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSes
         except Refused as error:
             if error.code != "LOCKED":
                 raise
+            if not waits and (idle := _nothing_to_do(places, settings)) is not None:
+                return idle
             if time.monotonic() > deadline:
                 remedy = "let the run do it (`ingest run --maintain-every 1h`), wait longer (--wait 1h), or stop it first."
                 raise Refused(error.code, error.found, expected=error.expected, remedy=remedy) from error
@@ -147,13 +149,31 @@ def _maintained(places: Places, settings: Settings, session: Callable[[], SparkS
         except InvalidInput as error:
             if error.code != "DIRECT_UNFIT":
                 raise
-    if is_local(places.lake) and (who := table_lock.held_by(places)) is not None:
-        raise who  # before a JVM starts for nothing
+    if is_local(places.lake):  # before a JVM starts for nothing
+        if (who := table_lock.held_by(places)) is not None:
+            raise who
+        if (idle := _nothing_to_do(places, settings)) is not None:
+            return idle
     platform.ensure(session(), places.lake)
     with table_lock.holding(session(), places):
         if is_local(places.lake):
             crash_points.arm(Path(places.lake), spark.jvm_pid(session()))
         return Maintenance(SparkUpkeep(session()), places, settings).do()
+
+
+def _nothing_to_do(places: Places, settings: Settings) -> Maintained | None:
+    """The result for a local table of which nothing is to be compacted or deleted; None for any other. It needs no Spark and no lock."""
+    from contextlib import suppress
+    from dataclasses import replace
+
+    from ingest.delta.delta_sql import Unreadable
+    from ingest.repair.maintenance import Maintenance
+
+    with suppress(Unreadable):  # then Spark looks
+        looked = Maintenance(None, places, settings).do()
+        if not any(each.did_something for each in looked.tables):
+            return replace(looked, dry_run=False)
+    return None
 
 
 def _failed(name: str, error: Exception) -> IngestError:

@@ -66,10 +66,11 @@ def test_a_continuous_run_merges_its_small_files_by_itself_and_goes_on(lake: Pip
 
 
 def test_beside_a_run_through_spark_a_maintenance_is_refused_and_says_what_to_do(lake: Pipeline) -> None:
-    lake.produce(300)
-    run = lake.start("--every", "0s", "--writer", "spark")
-    until(lambda: len(lake.batches()) > 1, lambda: run.said)
-    said = lake.command("maintain", "--wait", "1s").ended(3)
+    lake.produce(300, poison=20)
+    run = lake.start("--every", "0s", "--writer", "spark", environment={"INGEST_LEDGER_EVERY_S": "0"})
+    until(lambda: len(lake.commits("ledger")) > 2, lambda: run.said)
+    lake.command("maintain", "--wait", "1s").ended(0)  # there is nothing to do
+    said = lake.command("maintain", "--open-too", "--keep-quarantine", "0s", "--wait", "1s").ended(3)
     assert "LOCKED" in said and "--maintain-every" in said
     run.signal(signal.SIGTERM)
     run.ended(0)
