@@ -49,14 +49,12 @@ def jars(quiet: Quiet = False, as_json: o.Json = False) -> None:
 
     Example: ingest jars --quiet
     """
-    from ingest.runtime import class_archive
     from ingest.runtime.jars import JarSet, cache_folder, discard_damaged, ensure
 
     discarded = [file.name for jar_set in JarSet for file in discard_damaged(jar_set)]
     for file in discarded:
         err_line(f"{file} did not match its pinned SHA-256 sum and was deleted")
     count = sum(len(ensure(jar_set, say=err_line)) for jar_set in JarSet)
-    class_archive.make()
     if as_json:
         print_json("jars", ok=True, jars=count, folder=str(cache_folder() / "jars"))
     elif not quiet:

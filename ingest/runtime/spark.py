@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ingest.runtime import class_archive, databricks, jars, java, jvm_folder
+from ingest.runtime import databricks, jars, java, jvm_folder
 from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.files import PRIVATE
 from ingest.runtime.output import err_line
@@ -150,7 +150,7 @@ def start(
     chosen = " ".join((own, os.environ.get("JAVA_TOOL_OPTIONS", ""), os.environ.get("JDK_JAVA_OPTIONS", "")))
     collector = "" if re.search(r"-XX:\+Use\w+GC\b", chosen) else "-XX:+UseParallelGC"
     compiler = ONE_COMPILER if short and "TieredStopAtLevel" not in chosen else ""
-    options = " ".join(filter(None, (options, collector, compiler, "" if "Archive" in own else class_archive.option(), own)))
+    options = " ".join(filter(None, (options, collector, compiler, own)))
     builder = SparkSession.builder.appName(name).master(master)
     builder = builder.config("spark.jars", ",".join(str(path) for path in files))
     builder = builder.config("spark.driver.memory", memory or os.environ.get("INGEST_DRIVER_MEMORY", "2g"))

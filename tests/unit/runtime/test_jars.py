@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
 
-from ingest.runtime import class_archive, jars, java
+from ingest.runtime import jars, java
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from ingest.runtime.jars import Jar, JarSet
 
@@ -181,35 +180,3 @@ def test_both_sets_can_share_a_cache_because_no_file_name_has_two_contents() -> 
         for jar in jars.locked(jar_set):
             sums.setdefault(jar.file_name, set()).add(jar.sha256)
     assert all(len(different) == 1 for different in sums.values())
-
-
-def test_a_cache_that_cannot_store_the_class_archive_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example a shared cache that is mounted read-only. It only costs time."""
-    monkeypatch.setenv("INGEST_CACHE", str(tmp_path))
-    (tmp_path / "classes").write_text("", encoding="utf-8")
-    assert class_archive.make() is False
-
-
-def test_the_class_archive_in_use_outlives_newer_unused_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INGEST_CACHE", str(tmp_path))
-    used = class_archive.path()
-    used.parent.mkdir()
-    others = [used.parent / f"{number}.jsa" for number in range(class_archive.KEPT)]
-    for age, archive in enumerate([*reversed(others), used]):
-        archive.touch()
-        os.utime(archive, times=(archive.stat().st_mtime - age - 1,) * 2)
-    assert str(used) in class_archive.option()
-    class_archive._remove_least_used(used.parent)
-    assert {*used.parent.iterdir()} == {used, *others[1:]}
-
-
-def test_a_reinstallation_in_the_same_folder_has_another_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java silently ignores an archive of jars with another modification time. Every later start would take twice as long."""
-    jar = tmp_path / "pyspark" / "jars" / "spark.jar"
-    jar.parent.mkdir(parents=True)
-    jar.touch()
-    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
-    former = class_archive.path()
-    assert class_archive.path() == former
-    os.utime(jar, times=(0, 0))
-    assert class_archive.path() != former

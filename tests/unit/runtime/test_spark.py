@@ -12,7 +12,7 @@ from typing import Any
 import pyspark.sql
 import pytest
 
-from ingest.runtime import class_archive, jars, java, spark
+from ingest.runtime import jars, java, spark
 from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.java import Java
 
@@ -28,7 +28,6 @@ def java_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool =
         monkeypatch.setenv(name, os.environ.get(name, ""))
     monkeypatch.setattr(java, "find", lambda: Java(Path("/java"), Path("/java/bin/java"), 17))
     monkeypatch.setattr(jars, "ensure", lambda _: ())
-    monkeypatch.setattr(class_archive, "option", lambda: "")
 
     class Builder:
         def config(self, key: str, value: str) -> Builder:
