@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from ingest.cli import VERBS
 from ingest.cli.progress import unread
 from ingest.runtime import extras
-from ingest.runtime.errors import Bug, IngestError, InvalidEnvironment, InvalidInput
+from ingest.runtime.errors import Bug, IngestError, InvalidEnvironment, InvalidInput, most_severe
 from ingest.runtime.output import LogLine, data_stream, err_line, guarded
 from ingest.runtime.printable import printable
 
@@ -78,15 +78,17 @@ def print_verdict(
     found: Sequence[T],
     errors: Mapping[str, IngestError],
     *,
-    ok: bool,
     as_json: bool,
     as_row: Callable[[T], dict[str, Any]],
     show: Callable[[T], None],
-) -> None:
+    code: int = 0,
+) -> int:
     """Print a verb's result for each table, and the errors of the tables that failed, keyed by table name.
 
-    Raises nothing if nobody reads the output any more, because the exit code carries the verdict too.
+    Returns the exit code: the most severe one of the errors and of `code`, the verdict on the tables without an error. Raises nothing if
+    nobody reads the output any more, because the exit code carries the verdict too.
     """
+    ok = not errors and not code
     with unread(sys.stdout):
         if as_json:
             failures = [{"table": name, "ok": False, "error": error.as_dict()} for name, error in errors.items()]
@@ -95,6 +97,7 @@ def print_verdict(
             show(each)
     for failed in () if as_json else errors.values():
         print_error(failed)
+    return most_severe([*(error.exit_code for error in errors.values()), code])
 
 
 def print_error(error: IngestError) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,33 +31,29 @@ class TableAudited:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-@audited.command()
+@o.verb(audited, "master")
 def show(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
+    env: o.Environment,
+    tables: o.Tables = None,
     history: Annotated[bool, typer.Option("--history", help="Show every change: which check, or who released it and why.")] = False,
     view: Annotated[bool, typer.Option("--view", help="Print the statement that makes it a view in Spark or on Databricks.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Show the audited version of each table: the newest one whose checks passed. Exit 1: it can no longer be read.
 
     Example: ingest audited show payments --history
     """
-    from ingest.contract.definition import load_contracts
     from ingest.delta.delta_log import DeltaLog
     from ingest.quality import audited_version
-    from ingest.runtime.errors import IngestError, most_severe
+    from ingest.runtime.errors import IngestError
     from ingest.runtime.files import files_of
-    from ingest.runtime.places import Places
 
     found: list[TableAudited] = []
     errors: dict[str, IngestError] = {}
-    contracts = load_contracts(project, tables or [])
-    with _session(lake, master) as session:
+    contracts = env.contracts(tables)
+    with _session(env) as session:
         for contract in contracts:
-            places = Places(lake, "", contract.pipeline, contract.table)
+            places = env.places(contract)
             files = files_of(places.lake, session)
             try:
                 state = audited_version.audit_state(files, places)
@@ -69,22 +64,18 @@ def show(
                 found.append(TableAudited(places.name, newest, state, why, statement, changes))
             except IngestError as error:
                 errors[places.name] = error
-    gone = [each for each in found if each.unreadable]
+    gone = any(each.unreadable for each in found)
     shown = print_view if view else print_audited
-    print_verdict("audited-show", found, errors, ok=not (errors or gone), as_json=as_json, as_row=as_row, show=shown)
-    if errors or gone:
-        sys.exit(most_severe([*(error.exit_code for error in errors.values()), *(1 for _ in gone)]))
+    return print_verdict("audited-show", found, errors, as_json=as_json, as_row=as_row, show=shown, code=int(gone))
 
 
-@audited.command()
+@o.verb(audited, "master")
 def release(
-    table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
+    env: o.Environment,
+    table: o.Table,
     version: Annotated[int, typer.Option("--version", min=0, help="The version of the target that readers may have.")],
     by: Annotated[str, typer.Option("--by", help="Who releases it.")],
     why: Annotated[str, typer.Option("--why", help="Why the failed check no longer counts.")],
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Make a version the audited one after a failed check. Who and why are kept for good. The hold ends, unless a check
@@ -92,19 +83,17 @@ def release(
 
     Example: ingest audited release payments --version 412 --by 'Ada L.' --why 'two test payments, deleted in 411'
     """
-    from ingest.contract.definition import load_contracts
     from ingest.quality import audited_version
     from ingest.runtime.errors import InvalidInput
     from ingest.runtime.files import files_of
-    from ingest.runtime.places import Places
 
-    (contract,) = load_contracts(project, [table])
+    contract = env.contract(table)
     if not by.strip() or not why.strip():
         raise InvalidInput(
             "RELEASE_UNNAMED", "--by or --why is empty.", expected="who releases the version, and why.", remedy="fill in both."
         )
-    places = Places(lake, "", contract.pipeline, contract.table)
-    with _session(lake, master) as session:
+    places = env.places(contract)
+    with _session(env) as session:
         state = audited_version.release(files_of(places.lake, session), places, version, by.strip(), why.strip())
     if as_json:
         print_json("audited-release", ok=True, tables=[{"table": places.name, **asdict(state)}])
@@ -144,10 +133,8 @@ def print_audited(found: TableAudited) -> None:
         )
 
 
-def _session(lake: str, master: str) -> Any:
+def _session(env: o.Environment) -> Any:
     """A Spark session if the lake is not on this machine."""
-    from ingest.runtime import spark
     from ingest.runtime.files import is_local
-    from ingest.runtime.places import spark_log
 
-    return nullcontext() if is_local(lake) else spark.session(master, spark_log(lake, "audited"))
+    return nullcontext() if is_local(env.lake) else env.session("audited")

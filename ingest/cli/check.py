@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,44 +26,34 @@ if TYPE_CHECKING:
     from ingest.runtime.places import Places
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers", "master")
 def check(
+    env: o.Environment,
     tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all with a suite.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Check all rows, not only those since the last validation run.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     figures: o.Figures = None,
     figures_topic: o.FiguresTopic = None,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Validate tables with their Great Expectations suites. Exit 1: a critical expectation failed, or a control total differs.
 
     Example: ingest check orders --all
     """
-    from ingest.contract.definition import load_contracts
     from ingest.quality.suite import load_suites
-    from ingest.runtime import spark
-    from ingest.runtime.places import Places, spark_log
 
-    contracts = load_contracts(project, tables or [])
-    suites = load_suites(project, contracts, named=bool(tables))
+    contracts = env.contracts(tables)
+    suites = load_suites(env.project, contracts, named=bool(tables))
     say_unchecked(contracts)
-    given = figures_by_table([suite.contract for suite in suites], figures, figures_topic, bootstrap_servers)
-    with spark.session(master, spark_log(lake, "check")) as session:
-        tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
-        code = check_all(session, tables_at, everything=everything, as_json=as_json, figures=given)
-    if code:
-        sys.exit(code)
+    given = figures_by_table([suite.contract for suite in suites], figures, figures_topic, env)
+    with env.session("check") as session:
+        tables_at = [(suite, env.places(suite.contract)) for suite in suites]
+        return check_all(session, tables_at, everything=everything, as_json=as_json, figures=given)
 
 
 def figures_by_table(
-    contracts: Sequence[Contract], file: Path | None, topic: str | None, bootstrap_servers: str
+    contracts: Sequence[Contract], file: Path | None, topic: str | None, env: o.Environment
 ) -> Mapping[str, Mapping[str, Totals]]:
     """The figures of the one table that they are for, by its name; empty if none were given. Raises InvalidInput OPTIONS_CONTRADICT."""
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.quality.figures import contract_with_totals, read_figures
     from ingest.runtime.errors import InvalidInput
 
@@ -78,7 +67,7 @@ def figures_by_table(
             remedy="leave one of them out.",
         )
     contract = contract_with_totals(contracts)
-    return {contract.name: read_figures(contract, file, topic, KafkaOptions.from_environment(bootstrap_servers))}
+    return {contract.name: read_figures(contract, file, topic, env.kafka)}
 
 
 def say_unchecked(contracts: Sequence[Contract]) -> None:
@@ -102,7 +91,7 @@ def check_all(
     from ingest.quality.validation import check as check_table
     from ingest.quality.watch import not_done
     from ingest.runtime import spark
-    from ingest.runtime.errors import IngestError, most_severe
+    from ingest.runtime.errors import IngestError
 
     found: list[Checked] = []
     errors: dict[str, IngestError] = {}
@@ -116,37 +105,30 @@ def check_all(
                 raise
             named = stopped(suite.contract, KafkaOptions.from_environment(""), error)
             errors[places.name] = not_done(suite, error) if named.code == "QUERY_FAILED" else named
-    ok = not errors and all(each.passed for each in found)
-    print_verdict("check", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_checked)
-    return most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if not each.passed)])
+    failed = any(not each.passed for each in found)
+    return print_verdict("check", found, errors, as_json=as_json, as_row=as_row, show=print_checked, code=int(failed))
 
 
-@app.command()
+@o.verb(app, "checkpoints", "master")
 def suggest(
-    table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
+    env: o.Environment,
+    table: o.Table,
     force: Annotated[bool, typer.Option("--force", help="Replace expectations/<table>.json if it exists.")] = False,
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the suite instead of writing it.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Write a first expectation suite from a table's rows. Review and prune it.
 
     Example: ingest suggest orders --stdout
     """
-    from ingest.contract.definition import load_contracts
     from ingest.quality.suggest import refuse_existing, suggest_suite
-    from ingest.runtime import spark
-    from ingest.runtime.places import Places, spark_log
 
-    (contract,) = load_contracts(project, [table])
-    path = project / "expectations" / f"{contract.table}.json"
+    contract = env.contract(table)
+    path = env.project / "expectations" / f"{contract.table}.json"
     if not stdout and not force:
         refuse_existing(path)
-    with spark.session(master, spark_log(lake, "suggest")) as session:
-        text = suggest_suite(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))
+    with env.session("suggest") as session:
+        text = suggest_suite(session, contract, env.places(contract))
     if not stdout:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

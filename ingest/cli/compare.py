@@ -28,16 +28,14 @@ Chosen = Annotated[str | None, typer.Option("--columns", metavar="COLUMNS", help
 Ignore = Annotated[str | None, typer.Option("--ignore", metavar="COLUMNS", help="Leave these out, too.")]
 
 
-@app.command()
+@o.verb(app, "master")
 def compare(
+    env: o.Environment,
     here: Here,
     there: There,
     key: Key = None,
     columns: Chosen = None,
     ignore: Ignore = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Compare two Delta tables: rows only here, only there, and differing ones. Exit 1: they differ.
@@ -46,13 +44,12 @@ def compare(
     """
     from ingest.cli.audit import with_engine
     from ingest.contract.columns import event_id_columns
-    from ingest.contract.definition import load_contracts
     from ingest.runtime.files import is_local
     from ingest.verify.compare.compared_columns import choose
     from ingest.verify.compare.table_difference import compare as run
 
-    contracts = load_contracts(project) if (project / "tables").is_dir() else ()
-    (first, of_first), (second, of_second) = (_table(text, contracts, lake) for text in (here, there))
+    contracts = env.contracts() if (env.project / "tables").is_dir() else ()
+    (first, of_first), (second, of_second) = (_table(text, contracts, env) for text in (here, there))
     contract = of_first or of_second
     names = _words(key) or (event_id_columns(contract) if contract else ())
 
@@ -62,7 +59,7 @@ def compare(
         return one, other, chosen, run(engine, one, other, chosen)
 
     remote = next((at.path for at in (first, second) if not is_local(at.path)), first.path)
-    one, other, chosen, found = with_engine(remote, done, master)
+    one, other, chosen, found = with_engine(remote, done, env.master)
     ok = found.same and chosen.same
     if as_json:
         about = asdict(chosen) | {"types": {name: str(kind) for name, kind in chosen.types.items()}, "key": chosen.key if names else None}
@@ -74,20 +71,20 @@ def compare(
         raise typer.Exit(1)
 
 
-def _table(text: str, contracts: tuple[Contract, ...], lake: str) -> tuple[At, Contract | None]:
+def _table(text: str, contracts: tuple[Contract, ...], env: o.Environment) -> tuple[At, Contract | None]:
     """The table that an argument names, and its contract if it is the target of one. Raises the errors of Catalog.find."""
     from ingest.delta.delta_sql import At
     from ingest.runtime.files import LocalFiles, is_local, local_path
-    from ingest.runtime.places import Places, of_tables
+    from ingest.runtime.places import of_tables
     from ingest.sql.catalog import catalog
 
     name, _, digits = text.rpartition("@")
     name, version = (name, int(digits)) if name and digits.isascii() and digits.isdigit() else (text, None)
-    targets = {Places(lake, "", contract.pipeline, contract.table).target: contract for contract in contracts}
-    if not is_local(name) or (local_path(name) / "_delta_log").is_dir() or "/" in name or not contracts or not is_local(lake):
+    targets = {env.places(contract).target: contract for contract in contracts}
+    if not is_local(name) or (local_path(name) / "_delta_log").is_dir() or "/" in name or not contracts or not is_local(env.lake):
         path = of_tables(name)
         return At(path, version), targets.get(path)
-    path = catalog(contracts, lake, LocalFiles()).find(name).path
+    path = catalog(contracts, env.lake, LocalFiles()).find(name).path
     return At(path, version), targets.get(path)
 
 

@@ -13,13 +13,9 @@ from ingest.runtime.output import err_line, out_line
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing if no jar is missing.")]
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers", "master")
 def doctor(
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
+    env: o.Environment,
     with_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and check that it fences an earlier writer.")] = False,
     as_json: o.Json = False,
 ) -> None:
@@ -30,7 +26,7 @@ def doctor(
     """
     from ingest.run.environment import examine, exit_code
 
-    findings = examine(project, lake, checkpoints, bootstrap_servers, master if with_spark else None)
+    findings = examine(env.project, env.lake, env.checkpoints, env.bootstrap_servers, env.master if with_spark else None)
     code = exit_code(findings)
     if as_json:
         checks = [{**vars(one), "ok": one.error is None, "error": one.error and one.error.as_dict()} for one in findings]

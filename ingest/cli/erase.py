@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from ingest.runtime.places import Places
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers", "master")
 def erase(
-    table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
+    env: o.Environment,
+    table: o.Table,
     where: Annotated[str, typer.Option("--where", help="SQL condition over the table's columns, such as customer_id = 4711.")],
     quarantine_where: Annotated[
         str | None,
@@ -30,11 +31,6 @@ def erase(
         bool, typer.Option("--keep-history", help="Leave old versions to VACUUM's usual retention (`ingest maintain`).")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be erased, and change nothing.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Erase rows, quarantined records, samples and old versions. Stop the table's run first.
@@ -44,8 +40,6 @@ def erase(
 
     Example: ingest erase orders --where "customer_id = 4711" --quarantine-where "text LIKE '%4711%'" --dry-run
     """
-    from ingest.contract.definition import load_contracts
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state, settings_of
     from ingest.quality.audited_version import audit_state
     from ingest.repair import erasure
@@ -54,18 +48,16 @@ def erase(
     from ingest.run.writing_session import with_writer
     from ingest.runtime.errors import IngestError, InvalidInput
     from ingest.runtime.files import files_of, is_local
-    from ingest.runtime.places import Places
 
-    (contract,) = load_contracts(project, [table])
-    places = Places(lake, checkpoints, contract.pipeline, contract.table)
-    if not is_local(lake) and not (keep_history or dry_run):
+    contract, kafka = env.contract(table), env.kafka
+    places = env.places(contract)
+    if not is_local(places.lake) and not (keep_history or dry_run):
         raise InvalidInput(
             "HISTORY_SHARED",
             f"{places.target} is not on a disk of this machine, so no lock shows that nobody else writes or reads it.",
             expected="--keep-history: old versions then go with the next `ingest maintain` after their retention.",
             remedy="add --keep-history; or run VACUUM by hand once every reader and writer has stopped.",
         )
-    kafka = KafkaOptions.from_environment(bootstrap_servers)
     try:
         state = current_state(kafka, contract.source.topic, contract.source.isolation_level)
         topic_id, earliest, unknown = state.topic.id, {partition: first for partition, (first, _) in state.bounds.items()}, None
@@ -77,11 +69,12 @@ def erase(
 
     def erased(writer: TableWriter) -> tuple[Erased, list[Left], AuditedVersion | None]:
         done = erasure.look(writer, places, wanted) if dry_run else erasure.erase(writer, places, wanted, history=not keep_history)
-        audited = audit_state(files_of(lake, writer.session), places).audited if done.history else None
+        audited = audit_state(files_of(places.lake, writer.session), places).audited if done.history else None
         return done, left(writer.session, places, contract.source.topic), audited
 
     # The contract need not match the table: no statement depends on it.
-    done, places_left, audited = with_writer(contract, places, master, "erase", erased, only_look=dry_run, discreet=True, any_contract=True)
+    how: dict[str, Any] = {"only_look": dry_run, "discreet": True, "any_contract": True}
+    done, places_left, audited = with_writer(contract, places, env.master, "erase", erased, **how)
     policy = settings_of(kafka, contract.source.topic, "cleanup.policy", "retention.ms") if done.in_kafka else {}
     if as_json:
         in_kafka = [vars(each) for each in done.in_kafka]

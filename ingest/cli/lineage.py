@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
-from ingest.cli.status import refuse_remote
+from ingest.cli.status import local_contracts
 from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
@@ -29,9 +28,10 @@ class By(StrEnum):
     EPOCH = "epoch"
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers")
 def lineage(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
+    env: o.Environment,
+    tables: o.Tables = None,
     out: Annotated[Path | None, typer.Option("--out", help="Append the events to this file, one per line.", dir_okay=False)] = None,
     url: Annotated[str | None, typer.Option("--url", help="Send the events to this OpenLineage server.")] = None,
     api_key_env: Annotated[
@@ -40,34 +40,26 @@ def lineage(
     since: Annotated[str | None, typer.Option("--since", help="Send everything from this time on (default: what is new).")] = None,
     by: Annotated[By, typer.Option("--by", help="One event per batch, or one per epoch with its totals so far.")] = By.BATCH,
     namespace: Annotated[str, typer.Option("--namespace", help="OpenLineage namespace of the jobs.")] = "oncelake",
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Send OpenLineage events: topic and offsets in, Delta version out, counts and checks. Each event comes from the
     ledger and has a fixed run id, so a repeated event changes nothing.
 
     Example: ingest lineage --url https://lineage.example:5000 --api-key-env LINEAGE_KEY
     """
-    from ingest.contract.definition import load_contracts
     from ingest.observe.lineage.lineage_event import EventMaker
     from ingest.observe.lineage.sending import send_table
-    from ingest.runtime.errors import IngestError, most_severe
-    from ingest.runtime.places import Places
+    from ingest.runtime.errors import IngestError
     from ingest.sql.catalog import parse_time
 
     start = parse_time(since, "LINEAGE_SINCE_INVALID") if since is not None else None
-    contracts = load_contracts(project, tables or [])
-    refuse_remote(lake, checkpoints)
+    contracts = local_contracts(env, tables)
     found: list[Delivered] = []
     errors: dict[str, IngestError] = {}
     destination = _destination(out, url, api_key_env)
     try:
         for contract in contracts:
-            places = Places(lake, checkpoints, contract.pipeline, contract.table)
-            maker = EventMaker(contract, places, bootstrap_servers.split(",")[0].strip(), namespace)
+            maker = EventMaker(contract, env.places(contract), env.bootstrap_servers.split(",")[0].strip(), namespace)
             try:
                 found.append(send_table(maker, destination, start, by_epoch=by is By.EPOCH))
             except IngestError as error:
@@ -76,9 +68,7 @@ def lineage(
                     break
     finally:
         destination.close()
-    print_verdict("lineage", found, errors, ok=not errors, as_json=as_json, as_row=dataclasses.asdict, show=_print)
-    if errors:
-        sys.exit(most_severe([error.exit_code for error in errors.values()]))
+    return print_verdict("lineage", found, errors, as_json=as_json, as_row=dataclasses.asdict, show=_print)
 
 
 def _destination(out: Path | None, url: str | None, api_key_env: str | None) -> EventFile | LineageServer:

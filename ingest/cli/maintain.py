@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +47,7 @@ def maintain(
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Compact small files, and delete what nobody needs any more. That includes old settled records of the quarantine.
     No row changes, and the balance still holds.
 
@@ -61,7 +60,7 @@ def maintain(
     from ingest.contract.definition import load_contracts
     from ingest.repair.maintenance import Settings
     from ingest.runtime import spark
-    from ingest.runtime.errors import IngestError, most_severe
+    from ingest.runtime.errors import IngestError
     from ingest.runtime.places import Places, spark_log
 
     contracts = load_contracts(project, tables or [])
@@ -91,9 +90,7 @@ def maintain(
     finally:
         for started in sessions:
             spark.end(started)
-    print_verdict("maintain", found, errors, ok=not errors, as_json=as_json, as_row=as_row, show=print_maintained)
-    if errors:
-        sys.exit(most_severe([error.exit_code for error in errors.values()]))
+    return print_verdict("maintain", found, errors, as_json=as_json, as_row=as_row, show=print_maintained)
 
 
 def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSession], wait_s: float, *, dry_run: bool) -> Maintained:

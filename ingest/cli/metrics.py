@@ -11,13 +11,14 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
-from ingest.cli.status import refuse_remote
+from ingest.cli.status import local_contracts
 from ingest.runtime.output import data_stream, err_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingest.contract.definition import Contract
+    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.observe.metrics.board import Board
     from ingest.observe.report.summary import Summary
 
@@ -27,14 +28,11 @@ Out = Annotated[
 ]
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers")
 def metrics(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
+    env: o.Environment,
+    tables: o.Tables = None,
     out: Out = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Print Prometheus metrics of the tables, without Spark. Covers status, totals of the ledger, quarantine, quality,
@@ -44,8 +42,6 @@ def metrics(
     """
     from prometheus_client import generate_latest, write_to_textfile
 
-    from ingest.contract.definition import load_contracts
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.observe.metrics.board import Board
     from ingest.observe.metrics.lake_metrics import measure
     from ingest.observe.report import HOURS_DEFAULT
@@ -55,11 +51,9 @@ def metrics(
     if out is not None and out.suffix != ".prom":
         expected, remedy = "a name that ends in .prom: node_exporter reads no other.", "name a file such as oncelake.prom."
         raise InvalidInput("METRICS_FILE_NAME", f"--out {out}.", expected=expected, remedy=remedy)
-    contracts = load_contracts(project, tables or [])
-    refuse_remote(lake, checkpoints)
-    KafkaOptions.from_environment(bootstrap_servers)
+    contracts = local_contracts(env, tables)
     board = Board("lake")
-    found = summaries(contracts, lake, checkpoints, bootstrap_servers, HOURS_DEFAULT, now_s := time.time())
+    found = summaries(contracts, env.lake, env.checkpoints, env.bootstrap_servers, HOURS_DEFAULT, now_s := time.time())
     for contract in contracts:
         board.at("oncelake_measured_timestamp_seconds", contract.name).set(now_s)
     for summary in found.tables:
@@ -68,7 +62,7 @@ def metrics(
             err_line(f"note: no metrics of the proof of {summary.table}: this user cannot read {summary.proof.path}")
     for table, error in found.errors.items():
         board.error(table, error.code)
-    _transactions(board, contracts, found.tables, bootstrap_servers)
+    _transactions(board, contracts, found.tables, env.kafka)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(out), board.registry)
@@ -84,10 +78,9 @@ def metrics(
         sys.exit(most_severe([error.exit_code for error in found.errors.values()]))
 
 
-def _transactions(board: Board, contracts: Sequence[Contract], tables: Sequence[Summary], bootstrap_servers: str) -> None:
+def _transactions(board: Board, contracts: Sequence[Contract], tables: Sequence[Summary], kafka: KafkaOptions) -> None:
     """Add the open transactions, if the broker answers. Without an answer their metrics are absent, and a note says why."""
     from ingest.kafka.broker_request import quiet
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.open_transactions import listed
     from ingest.observe.metrics.lake_metrics import measure_transactions
     from ingest.runtime.errors import IngestError
@@ -98,7 +91,7 @@ def _transactions(board: Board, contracts: Sequence[Contract], tables: Sequence[
     try:
         if silent is None:
             topics = {contract.name: contract.source.topic for contract in contracts}
-            measure_transactions(board, topics, listed(KafkaOptions.from_environment(bootstrap_servers)))
+            measure_transactions(board, topics, listed(kafka))
     except IngestError as error:
         silent = error.code
     if silent is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -22,62 +21,49 @@ if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.delta.contract_change import Change
 
-Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
 
-
-@app.command()
+@o.verb(app, "checkpoints", "master")
 def plan(
-    tables: Tables = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
+    env: o.Environment,
+    tables: o.Tables = None,
     against: Annotated[
         Path | None,
         typer.Option("--against", metavar="PROJECT", help="Compare with the contracts of this folder instead of the tables (no lake)."),
     ] = None,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Show how a contract differs from its table. Each difference needs nothing, `ingest apply`, or a new table
     (exit 3). It also says which tables Delta in Spark has to write.
 
     Example, for a pull request: ingest plan --against ../main
     """
-    found = _between(against, project, tables) if against else list(_differences(project, tables, lake, checkpoints, master))
+    found = _between(env, against, tables) if against else list(_differences(env, tables))
     impossible = any(change.effect == "new table" for each in found for change in each.changes)
-    print_verdict("plan", found, {}, ok=not impossible, as_json=as_json, as_row=_row, show=_print_planned)
-    if impossible:
-        sys.exit(3)
+    return print_verdict("plan", found, {}, as_json=as_json, as_row=_row, show=_print_planned, code=3 if impossible else 0)
 
 
-@app.command()
+@o.verb(app, "checkpoints", "master")
 def apply(
-    tables: Tables = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
+    env: o.Environment,
+    tables: o.Tables = None,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Change tables in place to match their contracts. A contract that needs a new table is refused (exit 3).
 
     Example: ingest apply orders
     """
-    from ingest.contract.definition import load_contracts
     from ingest.run import table_lock
     from ingest.run.alter import alter
-    from ingest.runtime import spark
-    from ingest.runtime.errors import IngestError, most_severe
-    from ingest.runtime.places import Places, spark_log
+    from ingest.runtime.errors import IngestError
 
-    contracts = [(each, Places(lake, checkpoints, each.pipeline, each.table)) for each in load_contracts(project, tables or [])]
+    contracts = [(each, env.places(each)) for each in env.contracts(tables)]
     for _, places in contracts:
         table_lock.wait_for(places)
     applied: list[tuple[Contract, list[Change]]] = []
     errors: dict[str, IngestError] = {}
     with ExitStack() as stack:
         # Once for all tables, and only if one of them needs it.
-        start = cache(lambda: stack.enter_context(spark.session(master, spark_log(lake, "apply"), short=True)))
+        start = cache(lambda: stack.enter_context(env.session("apply", short=True)))
         for contract, places in contracts:
             try:
                 applied.append((contract, alter(start, contract, places)))
@@ -87,9 +73,7 @@ def apply(
     def row(done: tuple[Contract, list[Change]]) -> dict[str, Any]:
         return {"table": done[0].name, "applied": [change.what for change in done[1]]}
 
-    print_verdict("apply", applied, errors, ok=not errors, as_json=as_json, as_row=row, show=_print_applied)
-    if errors:
-        sys.exit(most_severe([failed.exit_code for failed in errors.values()]))
+    return print_verdict("apply", applied, errors, as_json=as_json, as_row=row, show=_print_applied)
 
 
 def _print_applied(done: tuple[Contract, list[Change]]) -> None:
@@ -124,7 +108,7 @@ def _print_planned(found: _Planned) -> None:
         out_line(f"{found.name}: Delta in Spark writes: {found.by_spark}")
 
 
-def _between(against: Path, project: Path, tables: list[str] | None) -> list[_Planned]:
+def _between(env: o.Environment, against: Path, tables: list[str] | None) -> list[_Planned]:
     from ingest.contract.definition import load_contracts
     from ingest.delta.contract_change import between
     from ingest.runtime.errors import InvalidInput
@@ -136,21 +120,16 @@ def _between(against: Path, project: Path, tables: list[str] | None) -> list[_Pl
             raise
         base = ()  # the pull request that adds the first contract
     old = [each for each in base if not tables or {each.table, each.name} & {*tables}]
-    return [_Planned(name, changes) for name, changes in between(old, load_contracts(project, tables or []))]
+    return [_Planned(name, changes) for name, changes in between(old, env.contracts(tables))]
 
 
-def _differences(project: Path, tables: list[str] | None, lake: str, checkpoints: str, master: str) -> Iterator[_Planned]:
-    from ingest.contract.definition import load_contracts
+def _differences(env: o.Environment, tables: list[str] | None) -> Iterator[_Planned]:
     from ingest.run.alter import differences
     from ingest.run.writer_choice import refuse_raising, spark_because
-    from ingest.runtime import spark
-    from ingest.runtime.files import is_local
-    from ingest.runtime.places import Places, spark_log
 
-    contracts = load_contracts(project, tables or [])
-    needed = not (is_local(lake) and is_local(checkpoints))
-    with spark.session(master, spark_log(lake, "plan"), short=True) if needed else nullcontext() as session:
+    contracts = env.contracts(tables)
+    with nullcontext() if env.is_local else env.session("plan", short=True) as session:
         for contract in contracts:
             refuse_raising(contract)
-            places = Places(lake, checkpoints, contract.pipeline, contract.table)
+            places = env.places(contract)
             yield _Planned(contract.name, differences(session, contract, places), spark_because(contract, places))

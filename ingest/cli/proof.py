@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 proof = typer.Typer(name="proof", help="Write proofs into a chain of hashed files, and check it.", no_args_is_help=True)
 app.add_typer(proof)
 
-Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
-
 
 @dataclass(frozen=True)
 class Proven:
@@ -36,27 +33,21 @@ class Proven:
     seen: Verified
 
 
-@proof.command()
+@o.verb(proof, "checkpoints", "bootstrap_servers", "master")
 def make(
-    tables: Tables = None,
+    env: o.Environment,
+    tables: o.Tables = None,
     against_kafka: Annotated[bool, typer.Option("--against-kafka", help="Re-read the topic, as `ingest verify` does.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     with_spark: Annotated[bool, typer.Option("--spark", help="Count through Spark.")] = False,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Verify tables and write what was found into a proof file. Exit 1: the balance does not hold; the proof says so.
     It prints the file's hash: keep that in another place.
 
     Example: ingest proof make payments --against-kafka
     """
     from ingest.cli.verify import print_balance, verify_tables
-    from ingest.contract.definition import load_contracts
     from ingest.quality.quality_proof import quality_proof
-    from ingest.runtime.errors import most_severe
     from ingest.runtime.places import proofs_folder
     from ingest.verify.proof.proof_file import content, write_proof
 
@@ -69,13 +60,9 @@ def make(
         out_line(f"  proof       {proven.path}")
         out_line(f"  sha256      {proven.sha256}")
 
-    kafka = bootstrap_servers if against_kafka else None
-    contracts = load_contracts(project, tables or [])
-    found, errors = verify_tables(contracts, lake, checkpoints, kafka, "proof", write, with_spark=with_spark, master=master)
-    wrong = [each for each in found if each.seen.findings]
-    print_verdict("proof-make", found, errors, ok=not (errors or wrong), as_json=as_json, as_row=_as_row, show=show)
-    if errors or wrong:
-        sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for _ in wrong)]))
+    found, errors = verify_tables(env, tables, "proof", write, against_kafka=against_kafka, with_spark=with_spark)
+    wrong = any(each.seen.findings for each in found)
+    return print_verdict("proof-make", found, errors, as_json=as_json, as_row=_as_row, show=show, code=int(wrong))
 
 
 def _as_row(proven: Proven) -> dict[str, Any]:
@@ -90,7 +77,7 @@ def check(
         str | None, typer.Option("--head", metavar="SHA256", help="A hash that was kept elsewhere: one of the proofs must have it.")
     ] = None,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Check a chain of proofs without lake and Kafka. Exit 1: a file was altered, is missing or out of order, or does not
     go on from the former. Whoever can rewrite all files can rewrite the chain; --head finds that.
 
@@ -107,10 +94,8 @@ def check(
             )
         if (finding := head_finding(found[0], head)) is not None:
             found = [replace(found[0], findings=(*found[0].findings, finding))]
-    ok = not any(chain.findings for chain in found)
-    print_verdict("proof-check", found, {}, ok=ok, as_json=as_json, as_row=_chain_row, show=_print_chain)
-    if not ok:
-        sys.exit(1)
+    wrong = any(chain.findings for chain in found)
+    return print_verdict("proof-check", found, {}, as_json=as_json, as_row=_chain_row, show=_print_chain, code=int(wrong))
 
 
 def _chain_row(chain: Chain) -> dict[str, Any]:
@@ -132,23 +117,19 @@ def _print_chain(chain: Chain) -> None:
         out_line(f"  ! {finding}")
 
 
-@proof.command("list")
-def list_proofs(
-    tables: Tables = None, project: o.Project = o.PROJECT_DEFAULT, lake: o.Lake = o.LAKE_DEFAULT, as_json: o.Json = False
-) -> None:
+@o.verb(proof, name="list")
+def list_proofs(env: o.Environment, tables: o.Tables = None, as_json: o.Json = False) -> None:
     """List the proofs of tables, newest last: when each was made, its verdict, its rows and its hash.
 
     Example: ingest proof list payments
     """
-    from ingest.contract.definition import load_contracts
     from ingest.runtime.files import LocalFiles
     from ingest.runtime.numbered_files import numbers
-    from ingest.runtime.places import Places, proofs_folder
+    from ingest.runtime.places import proofs_folder
     from ingest.verify.proof.proof_chain import read_chain
 
-    places = [Places(lake, "", contract.pipeline, contract.table) for contract in load_contracts(project, tables or [])]
     rows: dict[str, tuple[ProofFile, ...]] = {}
-    for at in places:
+    for at in map(env.places, env.contracts(tables)):
         folder = proofs_folder(at)
         rows[at.name] = read_chain(folder).files if numbers(LocalFiles(), str(folder)) else ()
     if as_json:

@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from ingest.repair.selection import Selection
     from ingest.runtime.places import Places
 
-TableName = Annotated[str, typer.Argument(help="The table (name or pipeline.name).")]
-TableNames = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
-Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only this reason code. May be repeated.")]
-At = Annotated[list[str] | None, typer.Option("--at", help="Only this offset (0:1200) or range (0:1200-1300). May be repeated.")]
-Since = Annotated[str | None, typer.Option("--since", help="Only records with a Kafka timestamp from this time on, as 2026-11-21T08:00Z.")]
-Until = Annotated[str | None, typer.Option("--until", help="Only records with a Kafka timestamp before this time.")]
 States = Annotated[list[str] | None, typer.Option("--state", help="Only this state: open, replayed, dropped. May be repeated.")]
 By = Annotated[str, typer.Option("--by", envvar="USER", help="Who decides this; kept in the column state_by.", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="Allow a command without any of --reason, --at, --since and --until.")]
@@ -41,6 +35,18 @@ app.add_typer(quarantine)
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """The options that select records."""
+
+    reason: Annotated[list[str] | None, typer.Option("--reason", help="Only this reason code. May be repeated.")] = None
+    at: Annotated[list[str] | None, typer.Option("--at", help="Only this offset (0:1200) or range (0:1200-1300). May be repeated.")] = None
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only records with a Kafka timestamp from this time on, as 2026-11-21T08:00Z.")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", help="Only records with a Kafka timestamp before this time.")] = None
+
+
+@dataclass(frozen=True)
 class _Scope:
     """One table with the records that the options select."""
 
@@ -49,17 +55,12 @@ class _Scope:
     selection: Selection
 
 
-@quarantine.command("list")
+@o.verb(quarantine, "master", name="list")
 def list_(
-    tables: TableNames = None,
-    reason: Reasons = None,
-    at: At = None,
-    since: Since = None,
-    until: Until = None,
+    env: o.Environment,
+    chosen: Chosen,
+    tables: o.Tables = None,
     state: States = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Count the quarantined records of each table by reason and state.
@@ -71,12 +72,12 @@ def list_(
     from ingest.repair.selection import STATES
     from ingest.runtime.printable import aligned
 
-    scopes = _scopes(project, lake, tables or [], state or list(STATES), reason, at, since, until)
+    scopes = _scopes(env, tables, state or list(STATES), chosen)
 
     def count(engine: Engine) -> list[tuple[str, list[dict[str, Any]]]]:
         return [(scope.places.name, grouped(engine, scope.places, scope.selection)) for scope in scopes]
 
-    found = with_engine(lake, count, master, verb="quarantine")
+    found = with_engine(env.lake, count, env.master, verb="quarantine")
     if as_json:
         print_json("quarantine-list", ok=True, tables=[{"table": name, "groups": groups} for name, groups in found])
         return
@@ -87,18 +88,13 @@ def list_(
             out_line(*(f"  {line}" for line in aligned([columns, *([str(group[name]) for name in columns] for group in groups)], {2})))
 
 
-@quarantine.command()
+@o.verb(quarantine, "master")
 def show(
-    table: TableName,
-    reason: Reasons = None,
-    at: At = None,
-    since: Since = None,
-    until: Until = None,
+    env: o.Environment,
+    table: o.Table,
+    chosen: Chosen,
     state: States = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum records.")] = 5,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Print quarantined records with their reason and value. They may contain personal data.
@@ -109,8 +105,8 @@ def show(
     from ingest.repair.quarantined import records
     from ingest.runtime.printable import printable
 
-    (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
-    found = with_engine(lake, lambda engine: list(records(engine, scope.places, scope.selection, limit)), master, verb="quarantine")
+    (scope,) = _scopes(env, [table], state or ["open"], chosen)
+    found = with_engine(env.lake, lambda engine: list(records(engine, scope.places, scope.selection, limit)), env.master, verb="quarantine")
     if as_json:
         print_json("quarantine-show", ok=True, tables=[{"table": scope.places.name, "records": found}])
         return
@@ -125,18 +121,13 @@ def show(
         out_line("no record is selected")
 
 
-@quarantine.command()
+@o.verb(quarantine, "master")
 def export(
-    table: TableName,
+    env: o.Environment,
+    table: o.Table,
     out: Annotated[Path, typer.Option("--out", help="File to write: one JSON object per line. It must not exist.")],
-    reason: Reasons = None,
-    at: At = None,
-    since: Since = None,
-    until: Until = None,
+    chosen: Chosen,
     state: States = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Write quarantined records to a file, with their bytes as base64.
@@ -148,7 +139,7 @@ def export(
     from ingest.runtime.errors import InvalidInput
     from ingest.runtime.files import PRIVATE, replacing
 
-    (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
+    (scope,) = _scopes(env, [table], state or ["open"], chosen)
 
     def write(engine: Engine) -> int:
         with replacing(out, PRIVATE) as file:
@@ -159,7 +150,7 @@ def export(
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         if not out.absolute().parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        number = with_engine(lake, write, master, verb="quarantine")
+        number = with_engine(env.lake, write, env.master, verb="quarantine")
     except OSError as error:
         if error.filename is not None and Path(error.filename).parent != out.parent:
             raise  # a file of the lake that could not be read
@@ -175,20 +166,13 @@ def export(
         out_line(f"{number:,} records of {scope.places.name} written to {out}")
 
 
-@quarantine.command()
+@o.verb(quarantine, "checkpoints", "bootstrap_servers", "master")
 def replay(
-    table: TableName,
-    reason: Reasons = None,
-    at: At = None,
-    since: Since = None,
-    until: Until = None,
+    env: o.Environment,
+    table: o.Table,
+    chosen: Chosen,
     state: States = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decode the records and count the outcomes, but change nothing.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Decode the kept bytes again under today's contract. Accepted records become rows; refused ones stay.
@@ -197,16 +181,14 @@ def replay(
 
     Example: ingest quarantine replay orders --reason wrong_type --dry-run
     """
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state
     from ingest.repair.quarantine_replay import replay_quarantine, try_replay, without_conflicts
     from ingest.run import table_lock
     from ingest.run.writing_session import with_writer
 
-    (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until, checkpoints)
+    (scope,) = _scopes(env, [table], state or ["open"], chosen)
     contract, places, selection = scope.contract, scope.places, without_conflicts(scope.selection)
-    kafka = KafkaOptions.from_environment(bootstrap_servers)
-    ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
+    ask = partial(current_state, env.kafka, contract.source.topic, contract.source.isolation_level)
 
     broker = ask()
     if not dry_run:
@@ -217,7 +199,7 @@ def replay(
             return try_replay(writer, contract, places, broker, selection)
         return replay_quarantine(writer, contract, places, ask, selection)
 
-    done = with_writer(contract, places, master, "replay", replayed, only_look=dry_run)
+    done = with_writer(contract, places, env.master, "replay", replayed, only_look=dry_run)
     for each in done.healed:
         err_line(f"note: {places.name}: {each}")
     if as_json:
@@ -226,48 +208,38 @@ def replay(
         print_replayed(places.name, done)
 
 
-@quarantine.command()
+@o.verb(quarantine, "master")
 def drop(
-    table: TableName,
+    env: o.Environment,
+    table: o.Table,
     by: By,
-    reason: Reasons = None,
-    at: At = None,
-    since: Since = None,
-    until: Until = None,
+    chosen: Chosen,
     everything: All = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Mark open records as dropped: nobody needs to look at them again. Their bytes stay until `ingest maintain` removes them.
 
     Example: ingest quarantine drop orders --reason malformed_json --by ada
     """
-    (scope,) = _scopes(project, lake, [table], ["open"], reason, at, since, until)
-    _change(scope, master, "dropped", by, everything=everything, as_json=as_json)
+    (scope,) = _scopes(env, [table], ["open"], chosen)
+    _change(scope, env.master, "dropped", by, everything=everything, as_json=as_json)
 
 
-@quarantine.command()
+@o.verb(quarantine, "master")
 def reopen(
-    table: TableName,
+    env: o.Environment,
+    table: o.Table,
     by: By,
-    reason: Reasons = None,
-    at: At = None,
-    since: Since = None,
-    until: Until = None,
+    chosen: Chosen,
     everything: All = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Mark dropped records as open again.
 
     Example: ingest quarantine reopen orders --at 0:1200-1300 --by ada
     """
-    (scope,) = _scopes(project, lake, [table], ["dropped"], reason, at, since, until)
-    _change(scope, master, "open", by, everything=everything, as_json=as_json)
+    (scope,) = _scopes(env, [table], ["dropped"], chosen)
+    _change(scope, env.master, "open", by, everything=everything, as_json=as_json)
 
 
 def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool, as_json: bool) -> None:
@@ -320,21 +292,8 @@ def print_replayed(name: str, done: Replayed) -> None:
         out_line(f"{name}: epoch {done.epoch} is open; `ingest run {name}` continues from the table's end")
 
 
-def _scopes(
-    project: Path,
-    lake: str,
-    tables: list[str],
-    states: list[str],
-    reasons: list[str] | None,
-    at: list[str] | None,
-    since: str | None,
-    until: str | None,
-    checkpoints: str = o.CHECKPOINTS_DEFAULT,
-) -> list[_Scope]:
-    from ingest.contract.definition import load_contracts
+def _scopes(env: o.Environment, tables: list[str] | None, states: list[str], chosen: Chosen) -> list[_Scope]:
     from ingest.repair.selection import parse_selection
-    from ingest.runtime.places import Places
 
-    selection = parse_selection(states, reasons or [], at or [], since, until)
-    contracts = load_contracts(project, tables)
-    return [_Scope(each, Places(lake, checkpoints, each.pipeline, each.table), selection) for each in contracts]
+    selection = parse_selection(states, chosen.reason or [], chosen.at or [], chosen.since, chosen.until)
+    return [_Scope(each, env.places(each), selection) for each in env.contracts(tables)]

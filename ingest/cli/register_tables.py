@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,56 +15,47 @@ if TYPE_CHECKING:
     from ingest.runtime.errors import IngestError
 
 
-@app.command()
+@o.verb(app, "checkpoints", "master")
 def register(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
+    env: o.Environment,
+    tables: o.Tables = None,
     catalog: Annotated[str, typer.Option("--catalog", help="The catalog: spark_catalog is Spark's own, such as a Hive metastore.")] = (
         "spark_catalog"
     ),
     schema: Annotated[str, typer.Option("--schema", help="The schema, which must exist.")] = "default",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the SQL statements, to run elsewhere. Starts no Spark.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Make tables known to a catalog by name, as external tables. TABLE, TABLE__quarantine, TABLE__ledger, TABLE__quality.
 
     Example: ingest register --catalog main --schema shop --lake abfss://lake@account.dfs.core.windows.net/oncelake
     """
-    from ingest.contract.definition import load_contracts
     from ingest.delta.catalog_entry import entries, exists, record
-    from ingest.runtime import spark
-    from ingest.runtime.errors import IngestError, most_severe
+    from ingest.runtime.errors import IngestError
     from ingest.runtime.files import is_local
-    from ingest.runtime.places import Places, spark_log
 
-    contracts = load_contracts(project, tables or [])
-    wanted = entries([Places(lake, checkpoints, each.pipeline, each.table) for each in contracts], catalog, schema)
+    wanted = entries([env.places(each) for each in env.contracts(tables)], catalog, schema)
     if dry_run:
-        wanted = [each for each in wanted if not is_local(lake) or exists(None, each)]
-        if not (as_json or is_local(lake)):
+        wanted = [each for each in wanted if not is_local(env.lake) or exists(None, each)]
+        if not (as_json or is_local(env.lake)):
             out_line("-- The lake is not on this machine: run only the statements whose table exists.")
         if as_json:
             print_json("register", ok=True, tables=[_row(each) for each in wanted])
         for each in () if as_json else wanted:
             out_line(f"{each.statement};")
-        return
+        return 0
     done: list[CatalogEntry] = []
     errors: dict[str, IngestError] = {}
-    with spark.session(master, spark_log(lake, "register"), short=True) as session:
+    with env.session("register", short=True) as session:
         for each in wanted:
             try:
                 if record(session, each):
                     done.append(each)
             except IngestError as error:
                 errors[each.name] = error
-    print_verdict(
-        "register", done, errors, ok=not errors, as_json=as_json, as_row=_row, show=lambda each: out_line(f"{each.name} is {each.location}")
+    return print_verdict(
+        "register", done, errors, as_json=as_json, as_row=_row, show=lambda each: out_line(f"{each.name} is {each.location}")
     )
-    if errors:
-        sys.exit(most_severe([failed.exit_code for failed in errors.values()]))
 
 
 def _row(entry: CatalogEntry) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, document, print_error
-from ingest.cli.status import refuse_remote
+from ingest.cli.status import local_contracts
 from ingest.observe.report import HOURS_DEFAULT
 from ingest.runtime.output import data_stream, err_line, out_line
 
@@ -23,19 +23,15 @@ if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.observe.report.summary import Summaries, Summary
 
-Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
 Hours = Annotated[float, typer.Option("--hours", min=0.01, help="Hours before the newest commit that the charts cover.")]
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers")
 def report(
-    tables: Tables = None,
+    env: o.Environment,
+    tables: o.Tables = None,
     out: Annotated[Path | None, typer.Option("--out", help="The HTML file to write (default: report.html).", dir_okay=False)] = None,
     hours: Hours = HOURS_DEFAULT,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Write the state of the tables into one HTML file that needs no network. With --json, print the figures; a file
@@ -45,13 +41,13 @@ def report(
     """
     from ingest.runtime.errors import most_severe
 
-    contracts, look = _looker(project, tables or [], lake, checkpoints, bootstrap_servers, hours)
+    contracts, look = _looker(env, tables, hours)
     file = out if out is not None or as_json else Path("report.html")
     if file is not None:
         from ingest.observe.report.html_page import page  # before the work, because it may be that the charts' packages are missing
     found = look()
     if file is not None:
-        _write(file, page(found, lake, hours, lambda summary: _beside(file, summary)))
+        _write(file, page(found, env.lake, hours, lambda summary: _beside(file, summary)))
     if as_json:
         data_stream().write(_json(found) + "\n")
     else:
@@ -62,33 +58,30 @@ def report(
         sys.exit(most_severe([error.exit_code for error in found.errors.values()]))
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers")
 def ui(
-    tables: Tables = None,
+    env: o.Environment,
+    tables: o.Tables = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page (0: a free one).")] = 8080,
     host: Annotated[str, typer.Option("--host", help="Address to listen on. Whoever reaches it can read the page.")] = "127.0.0.1",
     hours: Hours = HOURS_DEFAULT,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
 ) -> None:
     """Serve the page of `ingest report` on this machine until Ctrl-C. The page refreshes itself, and /summary.json has the
     figures. The server only reads.
 
     Example: ingest ui --port 8080
     """
-    contracts, look = _looker(project, tables or [], lake, checkpoints, bootstrap_servers, hours)
+    contracts, look = _looker(env, tables, hours)
     from ingest.observe.report import web_server
     from ingest.observe.report.html_page import page
-    from ingest.runtime.places import Places, pages_folder
+    from ingest.runtime.places import pages_folder
 
     def shown(found: Summaries, nonce: str) -> str:
         return page(
-            found, lake, hours, lambda summary: f"{_docs(summary.table)}/index.html" if summary.docs else None, nonce, web_server.EVERY_S
+            found, env.lake, hours, lambda each: f"{_docs(each.table)}/index.html" if each.docs else None, nonce, web_server.EVERY_S
         )
 
-    docs = {_docs(each.name): pages_folder(Places(lake, checkpoints, each.pipeline, each.table)) for each in contracts}
+    docs = {_docs(each.name): pages_folder(env.places(each)) for each in contracts}
     with web_server.Server(host, port, web_server.Answers(look, shown, _json, docs)) as server:
         if host not in ("127.0.0.1", "localhost", "::1"):
             err_line(f"note: whoever reaches {host} can read the page, with samples of quarantined records")
@@ -96,23 +89,16 @@ def ui(
         server.serve()
 
 
-def _looker(
-    project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str, hours: float
-) -> tuple[list[Contract], Callable[[], Summaries]]:
+def _looker(env: o.Environment, tables: list[str] | None, hours: float) -> tuple[tuple[Contract, ...], Callable[[], Summaries]]:
     """The contracts, and the function that reads their summaries."""
-    from ingest.contract.definition import load_contracts
-    from ingest.kafka.kafka_options import KafkaOptions
-
-    contracts = load_contracts(project, tables)
-    refuse_remote(lake, checkpoints)
-    KafkaOptions.from_environment(bootstrap_servers)
+    contracts = local_contracts(env, tables)
 
     def look() -> Summaries:
         from ingest.observe.report.summary import summaries
 
-        return summaries(contracts, lake, checkpoints, bootstrap_servers, hours, time.time())
+        return summaries(contracts, env.lake, env.checkpoints, env.bootstrap_servers, hours, time.time())
 
-    return list(contracts), look
+    return contracts, look
 
 
 def _json(found: Summaries) -> str:

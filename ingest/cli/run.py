@@ -33,14 +33,10 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers", "master")
 def run(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
+    env: o.Environment,
+    tables: o.Tables = None,
     once: Annotated[bool, typer.Option("--once", help="Read up to the current end of the topics, then exit.")] = False,
     every: Annotated[
         str | None, typer.Option("--every", help="Interval at which micro-batches start, such as 5s or 2m (default: no pause).")
@@ -85,9 +81,7 @@ def run(
     # Importing Spark takes a second. A SIGTERM in that second also ends with exit code 0.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from ingest.cli.progress import unread
-    from ingest.contract.definition import load_contracts
     from ingest.contract.parts import BATCH_RECORDS_MAX
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.repair.caretaker import Caretaker
     from ingest.run.application import Application
     from ingest.run.table_query import Trigger
@@ -102,12 +96,11 @@ def run(
         )
     if max_records is not None and max_records > BATCH_RECORDS_MAX:
         raise typer.BadParameter(f"{max_records} is not in the range 1 to {BATCH_RECORDS_MAX}.", param_hint="--max-records-per-batch")
-    contracts = load_contracts(project, tables or [])
+    contracts = env.contracts(tables)
     trigger = Trigger(once=once, every_s=seconds(every or "0s"))
-    watch = _watch(project, contracts, log_format, quiet=as_json) if check else None
+    watch = _watch(env.project, contracts, log_format, quiet=as_json) if check else None
     upkeep = Caretaker(seconds(maintain_every, "--maintain-every") if maintain_every else None, compacts=not once)
-    kafka = KafkaOptions.from_environment(bootstrap_servers)
-    job = Application(contracts, lake, checkpoints, kafka, master, trigger, max_records, watch, upkeep, writer=writer)
+    job = Application(contracts, env.lake, env.checkpoints, env.kafka, env.master, trigger, max_records, watch, upkeep, writer=writer)
     with _display(log_format, quiet=as_json) as shown, _measured(metrics, contracts, shown, watch) as measured:
         results = job.execute(measured)
     errors = [result.error for result in results if result.error is not None]

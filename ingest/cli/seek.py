@@ -33,40 +33,33 @@ To = Annotated[
 ]
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers", "master")
 def seek(
-    table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
+    env: o.Environment,
+    table: o.Table,
     to: To,
     accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Allow skipping unread offsets. The ledger records them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a seek would do, and change nothing.")] = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Choose the offsets from which the next run reads. No event id that the table has is added again.
 
     Example: ingest seek orders --to table --dry-run
     """
-    from ingest.contract.definition import load_contracts
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state, describe
     from ingest.recovery.seek_offsets import Seeking
     from ingest.run import table_lock
-    from ingest.runtime.places import Places, refuse_nested
+    from ingest.runtime.places import refuse_nested
 
-    (contract,) = load_contracts(project, [table])
-    kafka = KafkaOptions.from_environment(bootstrap_servers)
-    places = Places(lake, checkpoints, contract.pipeline, contract.table)
+    contract, kafka = env.contract(table), env.kafka
+    places = env.places(contract)
     refuse_nested(places)
     topic = describe(kafka, contract.source.topic)
     aim = parse_aim(to, kafka, topic)
     table_lock.wait_for(places)
     ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
 
-    planned, epoch, healed = _do(contract, places, ask, master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
+    planned, epoch, healed = _do(contract, places, ask, env.master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
     for each in healed:
         err_line(f"note: {places.name}: {each}")
     if as_json:

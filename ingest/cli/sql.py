@@ -50,8 +50,9 @@ Questions = Annotated[bool, typer.Option("--questions", help="List the ready que
 WithSpark = Annotated[bool, typer.Option("--spark", help="Query through Spark, which also reads lakes that are not on this machine.")]
 
 
-@app.command()
+@o.verb(app, "master")
 def sql(
+    env: o.Environment,
     statement: Statement = None,
     file: File = None,
     question: Name = None,
@@ -63,9 +64,6 @@ def sql(
     tables: Tables = False,
     questions: Questions = False,
     with_spark: WithSpark = False,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: Annotated[bool, typer.Option(JSON, help="The same as --format json.")] = False,
 ) -> None:
     """Query the project's tables in SQL, without Spark. Tables: <table>, <table>__audited, <table>__quarantine,
@@ -74,7 +72,6 @@ def sql(
     Example: ingest sql 'SELECT count(*) FROM orders' --at 2026-11-21T08:00Z
     """
     from ingest.cli.progress import unread
-    from ingest.contract.definition import load_contracts
     from ingest.runtime.errors import IngestError
     from ingest.sql.question import contract_named
     from ingest.sql.question import question as ready
@@ -89,9 +86,9 @@ def sql(
             text, asked = _text(statement, file), ready(question) if question else None
             if text and not with_spark:  # Spark judges its statement itself, once it has started
                 refuse_writes(text)
-            contracts = load_contracts(project)
+            contracts = env.contracts()
             of = contract_named(contracts, table) if asked else None
-            with _engine(contracts, lake, master, with_spark, at, of.name if of else table, form) as (catalog, ask):
+            with _engine(env, contracts, with_spark, at, of.name if of else table) as (catalog, ask):
                 if asked and of:
                     text = asked.of(of, catalog, _since(since))
                 if text:
@@ -108,25 +105,23 @@ def sql(
 
 @contextmanager
 def _engine(
-    contracts: tuple[Contract, ...], lake: str, master: str, spark: bool, at: str | None, table: str | None, form: Format
+    env: o.Environment, contracts: tuple[Contract, ...], spark: bool, at: str | None, table: str | None
 ) -> Iterator[tuple[Catalog, Ask]]:
     """Yield the tables, now or at `at`, and the function that answers statements about them."""
-    from ingest.runtime import spark as sessions
     from ingest.runtime.errors import InvalidInput
     from ingest.runtime.files import files_of, is_local
-    from ingest.runtime.places import spark_log
     from ingest.sql.catalog import at_time, at_version, catalog, parse_at
     from ingest.sql.engine import with_spark, without_spark
     from ingest.sql.question import contract_named
 
-    if not (spark or is_local(lake)):
+    if not (spark or is_local(env.lake)):
         raise InvalidInput(
-            "SQL_REMOTE", f"the lake {lake} is not on this machine.", expected="a local folder, or --spark.", remedy="add --spark."
+            "SQL_REMOTE", f"the lake {env.lake} is not on this machine.", expected="a local folder, or --spark.", remedy="add --spark."
         )
     moment = None if at is None else parse_at(at)
-    with sessions.session(master, spark_log(lake, "sql")) if spark else nullcontext() as session:
-        files = files_of(lake, session)
-        known = catalog(contracts, lake, files)
+    with env.session("sql") if spark else nullcontext() as session:
+        files = files_of(env.lake, session)
+        known = catalog(contracts, env.lake, files)
         if isinstance(moment, datetime):
             now = known
             known = at_time(known, moment, files)

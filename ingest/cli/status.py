@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +13,7 @@ from ingest.cli.app import app, print_verdict
 from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
+    from ingest.contract.definition import Contract
     from ingest.kafka.broker_answers import BrokerAnswers
     from ingest.observe.table_status import Status
     from ingest.quality.audited_version import AuditState
@@ -28,36 +27,25 @@ class Shown:
     audit: AuditState | None
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers")
 def status(
+    env: o.Environment,
     context: typer.Context,
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    tables: o.Tables = None,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Show epoch, newest batch and lag per table, and what a start would do. Exit 3: a start would be refused.
 
     Example: ingest status orders --json
     """
-    found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
-    refused = [each for each in found if each.status.refusal is not None and each.status.next == "refuse"]
-    print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=as_row, show=print_status)
-    if refused:
-        sys.exit(3)
+    found = _found(env, context.obj, tables)
+    refused = any(each.status.refusal is not None and each.status.next == "refuse" for each in found)
+    return print_verdict("status", found, {}, as_json=as_json, as_row=as_row, show=print_status, code=3 if refused else 0)
 
 
-def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Shown]:
-    from ingest.contract.definition import load_contracts
-    from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.runtime.places import Places
-
-    contracts = load_contracts(project, tables)
-    refuse_remote(lake, checkpoints)
-    KafkaOptions.from_environment(bootstrap_servers)
-    broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
+def _found(env: o.Environment, broker: BrokerAnswers, tables: list[str] | None) -> list[Shown]:
+    contracts = local_contracts(env, tables)
+    broker.ask(env.bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
     from ingest.observe.table_status import status as status_of
     from ingest.quality.audited_version import audit_state
     from ingest.run.lock_file import holder
@@ -66,7 +54,7 @@ def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, c
 
     found = []
     for contract in contracts:
-        places = Places(lake, checkpoints, contract.pipeline, contract.table)
+        places = env.places(contract)
         try:
             audit = audit_state(LocalFiles(), places)
         except InvalidEnvironment:
@@ -75,18 +63,22 @@ def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, c
     return found
 
 
-def refuse_remote(lake: str, checkpoints: str) -> None:
-    """Raises InvalidInput STATUS_REMOTE unless both are on this machine: they are read without Spark."""
+def local_contracts(env: o.Environment, tables: list[str] | None) -> tuple[Contract, ...]:
+    """The contracts of tables that are read without Spark. Raises InvalidInput STATUS_REMOTE unless lake and checkpoints are local, and as
+    `KafkaOptions.from_environment`.
+    """
     from ingest.runtime.errors import InvalidInput
-    from ingest.runtime.files import is_local
 
-    if not (is_local(lake) and is_local(checkpoints)):
+    contracts = env.contracts(tables)
+    if not env.is_local:
         raise InvalidInput(
             "STATUS_REMOTE",
-            f"the lake {lake} or the checkpoints {checkpoints} are not on this machine.",
+            f"the lake {env.lake} or the checkpoints {env.checkpoints} are not on this machine.",
             expected="local folders: this command reads them without Spark.",
             remedy="`ingest verify` reads remote ones.",
         )
+    _ = env.kafka
+    return contracts
 
 
 def as_row(shown: Shown) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,31 +33,24 @@ class TableTotals:
     lines: tuple[TotalLine, ...]
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers", "master")
 def totals(
+    env: o.Environment,
     tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all with control totals.")] = None,
     figures: o.Figures = None,
     figures_topic: o.FiguresTopic = None,
     version: Annotated[int | None, typer.Option("--version", min=0, help="Version of the target (default: the newest).")] = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Add up the control totals of tables, by day and group. Exit 1: a total differs from the figures that were given.
     Only days that the figures contain are judged.
 
     Example: ingest totals payments --figures provider.csv
     """
-    from ingest.contract.definition import load_contracts
-    from ingest.runtime import spark
-    from ingest.runtime.errors import IngestError, InvalidInput, most_severe
+    from ingest.runtime.errors import IngestError, InvalidInput
     from ingest.runtime.files import is_local
-    from ingest.runtime.places import Places, spark_log
 
-    contracts = [contract for contract in load_contracts(project, tables or []) if contract.control_totals]
+    contracts = [contract for contract in env.contracts(tables) if contract.control_totals]
     if not contracts:
         raise InvalidInput(
             "TOTALS_TABLE",
@@ -66,20 +58,17 @@ def totals(
             expected="a contract with `control_totals` (docs/reference/contracts.md).",
             remedy="add it, or name another table.",
         )
-    given = figures_by_table(contracts, figures, figures_topic, bootstrap_servers)
+    given = figures_by_table(contracts, figures, figures_topic, env)
     found: list[TableTotals] = []
     errors: dict[str, IngestError] = {}
-    with nullcontext() if is_local(lake) else spark.session(master, spark_log(lake, "totals")) as session:
+    with nullcontext() if is_local(env.lake) else env.session("totals") as session:
         for contract in contracts:
-            places = Places(lake, checkpoints, contract.pipeline, contract.table)
             try:
-                found.append(_added_up(session, contract, places, version, given.get(contract.name, {})))
+                found.append(_added_up(session, contract, env.places(contract), version, given.get(contract.name, {})))
             except IngestError as error:
                 errors[contract.name] = error
-    differ = [each for each in found if any(line.is_found for line in each.lines)]
-    print_verdict("totals", found, errors, ok=not (errors or differ), as_json=as_json, as_row=as_row, show=print_totals)
-    if errors or differ:
-        sys.exit(most_severe([*(error.exit_code for error in errors.values()), *(1 for _ in differ)]))
+    differ = any(line.is_found for each in found for line in each.lines)
+    return print_verdict("totals", found, errors, as_json=as_json, as_row=as_row, show=print_totals, code=int(differ))
 
 
 def _added_up(

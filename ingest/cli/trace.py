@@ -18,15 +18,12 @@ Database = Annotated[
 Scan = Annotated[list[str] | None, typer.Option("--scan", metavar="TOPIC", help="Read this topic whole for copies. Repeatable.")]
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers")
 def trace(
+    env: o.Environment,
     event_id: EventId,
     scan: Scan = None,
     database_url: Database = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Show where an event id was seen, from the outbox to the lake. Also in Kafka, database sinks, API calls with
@@ -34,13 +31,10 @@ def trace(
 
     Example: ingest trace order-17 --scan shop.orders
     """
-    from ingest.contract.definition import load_contracts
     from ingest.delivery.trace.kafka_trail import kafka_trail
     from ingest.delivery.trace.lake_trail import lake_trail, traceable
     from ingest.delivery.trace.sighting import Sighting
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.runtime.files import is_local
-    from ingest.runtime.places import Places
 
     found: list[Sighting] = []
     if database_url is not None:
@@ -49,15 +43,15 @@ def trace(
 
         engine = schema.checked(database_url)
         found += database_trail(engine, event_id)
-    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    kafka = env.kafka
     for topic in scan or []:
         found += kafka_trail(kafka, topic, event_id)
-    contracts = load_contracts(project, []) if (project / "tables").is_dir() else ()
-    skipped = [contract.name for contract in contracts if not traceable(contract)] if is_local(lake) else [each.name for each in contracts]
+    contracts, local = env.contracts() if (env.project / "tables").is_dir() else (), is_local(env.lake)
+    skipped = [contract.name for contract in contracts if not (local and traceable(contract))]
     elsewhere = [*([] if database_url else ["the database (--database-url)"]), *([] if scan else ["Kafka's topics (--scan)"])]
     for contract in contracts:
         if contract.name not in skipped:
-            found += lake_trail(contract, Places(lake, checkpoints, contract.pipeline, contract.table), event_id)
+            found += lake_trail(contract, env.places(contract), event_id)
     if as_json:
         print_json("trace", ok=bool(found), event_id=event_id, sightings=[asdict(each) for each in found], skipped=skipped + elsewhere)
     else:
@@ -68,9 +62,7 @@ def trace(
         if not found:
             out_line(f"{event_id} was seen nowhere")
         for name in skipped:
-            out_line(
-                f"note: {name} was not searched: {'its event id is not one text' if is_local(lake) else 'its lake is not on a local disk'}"
-            )
+            out_line(f"note: {name} was not searched: {'its event id is not one text' if local else 'its lake is not on a local disk'}")
         if elsewhere:
             out_line(f"note: not searched: {', '.join(elsewhere)}")
     if not found:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -28,84 +27,68 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@app.command()
+@o.verb(app, "checkpoints", "bootstrap_servers", "master")
 def verify(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
-    project: o.Project = o.PROJECT_DEFAULT,
-    lake: o.Lake = o.LAKE_DEFAULT,
-    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    env: o.Environment,
+    tables: o.Tables = None,
     against_kafka: Annotated[
         bool, typer.Option("--against-kafka", help="Re-read the ranges of all batches from Kafka and locate each record.")
     ] = False,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     with_spark: Annotated[
         bool, typer.Option("--spark", help="Count through Spark (default: only if the lake is not on a disk of this machine).")
     ] = False,
-    master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
-) -> None:
+) -> int:
     """Count the rows of every batch and compare them with offsets and ledger. Exit 1: the balance does not hold.
 
     Example: ingest verify orders --against-kafka
     """
-    from ingest.contract.definition import load_contracts
-    from ingest.runtime.errors import most_severe
-
-    contracts = load_contracts(project, tables or [])
-    kafka = bootstrap_servers if against_kafka else None
-    found, errors = verify_tables(
-        contracts, lake, checkpoints, kafka, "verify", lambda *given: given[-1], with_spark=with_spark, master=master
-    )
-    ok = not errors and not any(each.findings for each in found)
-    print_verdict("verify", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_balance)
-    if not ok:
-        sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.findings)]))
+    found, errors = verify_tables(env, tables, "verify", lambda *given: given[-1], against_kafka=against_kafka, with_spark=with_spark)
+    wrong = any(each.findings for each in found)
+    return print_verdict("verify", found, errors, as_json=as_json, as_row=as_row, show=print_balance, code=int(wrong))
 
 
 def verify_tables(
-    contracts: Sequence[Contract],
-    lake: str,
-    checkpoints: str,
-    bootstrap_servers: str | None,
+    env: o.Environment,
+    tables: list[str] | None,
     verb: str,
     then: Callable[[Engine, Contract, Places, Verified], T],
     *,
+    against_kafka: bool,
     with_spark: bool,
-    master: str,
 ) -> tuple[list[T], dict[str, IngestError]]:
-    """Verify the tables in turn: the results of `then`, and the errors by table. With `bootstrap_servers` the topics are read again.
+    """Verify the tables in turn: the results of `then`, and the errors by table. With `against_kafka` the topics are read again.
 
     `then` gets each verified table while the engine that counted it can still be used; an IngestError of it is the table's error. One
     table's error does not stop the others. Raises the error of the first table if every topic is unreachable.
     """
     from ingest.delta import delta_sql
-    from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import describe
     from ingest.runtime import spark
     from ingest.runtime.errors import IngestError
-    from ingest.runtime.files import environment_error, is_local
-    from ingest.runtime.places import Places, spark_log
+    from ingest.runtime.files import environment_error
+    from ingest.runtime.places import spark_log
     from ingest.verify.against_kafka import against_kafka as reread
     from ingest.verify.verdict import verify as verify_table
 
-    kafka = KafkaOptions.from_environment(bootstrap_servers or "")
+    contracts, kafka = env.contracts(tables), env.kafka
     found: list[T] = []
     errors: dict[str, IngestError] = {}
     topics: dict[str, Topic] = {}
-    for contract in contracts if bootstrap_servers is not None else ():
+    for contract in contracts if against_kafka else ():
         try:
             topics[contract.name] = describe(kafka, contract.source.topic)  # fail before the seconds that Spark takes
         except IngestError as error:
             errors[contract.name] = error
     if len(errors) == len(contracts):
         raise errors[contracts[0].name]
-    here = is_local(lake) and is_local(checkpoints) and not with_spark
+    here = env.is_local and not with_spark
     sessions: list[SparkSession] = []
 
     def session() -> SparkSession:
         """Start Spark on the first call: it takes half a minute, and most runs of `ingest verify` do not need it."""
         if not sessions:
-            sessions.append(spark.start(master, spark_log(lake, verb)))
+            sessions.append(spark.start(env.master, spark_log(env.lake, verb)))
         return sessions[0]
 
     def proven(contract: Contract, places: Places) -> tuple[delta_sql.Engine, Verified]:
@@ -120,10 +103,10 @@ def verify_tables(
         for contract in contracts:
             if contract.name in errors:
                 continue
-            places = Places(lake, checkpoints, contract.pipeline, contract.table)
+            places = env.places(contract)
             try:
                 engine, seen = proven(contract, places)
-                if bootstrap_servers is not None:
+                if against_kafka:
                     again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows, seen.topics, seen.retired)
                     seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
                 found.append(then(engine, contract, places, seen))

@@ -315,7 +315,7 @@ def test_the_command_writes_a_suite_and_does_not_overwrite_an_existing_one(
     (project / "tables").mkdir(parents=True)
     (project / "tables" / "events.yml").write_text(table.contract.to_json())  # JSON is YAML
     places: dict[str, Any] = {"project": project, "lake": table.places.lake, "checkpoints": table.places.checkpoints}
-    suggest("events", **places)
+    suggest(table="events", **places)
     path = project / "expectations" / "events.json"
     first = path.read_text(encoding="utf-8")
     kinds = {each["type"] for each in json.loads(first)["expectations"]}
@@ -325,11 +325,11 @@ def test_the_command_writes_a_suite_and_does_not_overwrite_an_existing_one(
 
     path.write_text("pruned", encoding="utf-8")
     with pytest.raises(InvalidInput) as refused:
-        suggest("events", **places)
+        suggest(table="events", **places)
     assert (refused.value.code, path.read_text(encoding="utf-8")) == ("SUITE_EXISTS", "pruned")
-    suggest("events", stdout=True, **places)
+    suggest(table="events", stdout=True, **places)
     assert (capfd.readouterr().out, path.read_text(encoding="utf-8")) == (first, "pruned")
-    suggest("events", force=True, **places)
+    suggest(table="events", force=True, **places)
     assert path.read_text(encoding="utf-8") == first
 
 
