@@ -14,10 +14,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change, erased_rows, metadata_change, quarantine_rows, writer
@@ -27,13 +24,12 @@ from ingest.delta.creation import create_operation, creation
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Unreadable
 from ingest.delta.direct_fit import refuse_unfit
-from ingest.delta.held_rows import held, updated
 from ingest.delta.live_table import LiveTable
 from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.stored_rows import Columns
-from ingest.delta.table_definitions import LEDGER_FIELDS, definitions
-from ingest.delta.table_rows import Actions, added, linked, matching, rewritten
+from ingest.delta.table_definitions import definitions
+from ingest.delta.table_rows import linked, matching, rewritten
 from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Bug, RunStopped
 from ingest.runtime.files import LocalFiles, local_path
@@ -133,24 +129,7 @@ class DirectWriter:
         self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
         """Insert the rows whose key the ledger lacks, and set `stood` of existing rows where `rows` has a value."""
-        schema = to_arrow_schema(T.StructType(list(LEDGER_FIELDS)), timezone="UTC")
-        given = pa.Table.from_pylist(list(rows), schema)
-
-        def decide(table: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
-            epochs = [row["epoch"] for row in rows]
-            there = matching(table, writer.LEDGER_KEY, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}")
-            known = held(given.select(writer.LEDGER_KEY), there)
-            new, old = given.filter(pa.array(~known)), given.filter(pa.array(known)).filter(pc.field("stood").is_valid())
-            actions: Actions = []
-            if old.num_rows:
-                keys = old.select(writer.LEDGER_KEY)
-                actions += rewritten(table, keys, lambda found, hit: updated(found, hit, old, writer.LEDGER_KEY, ("stood",)))
-            if new.num_rows:
-                actions += added(table, new)
-            metrics = {"numTargetRowsInserted": new.num_rows, "numTargetRowsUpdated": old.num_rows}
-            return (Operation("MERGE", {}, metrics), actions) if actions else None
-
-        self.unfenced(places.ledger, batch_commit.to_json(), decide)
+        self.unfenced(places.ledger, batch_commit.to_json(), partial(erased_rows.counted, rows=rows, names=("stood",)))
 
     def merge_quarantine(self, log: DeltaLog, still: writer.Still, rows: pa.Table, *, reopen: bool) -> Commit:
         """Insert the records of `rows` (the quarantine's columns) whose position the quarantine lacks. Raises RunStopped FENCED.

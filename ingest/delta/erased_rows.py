@@ -1,4 +1,4 @@
-"""What the direct writer commits for an erasure, and for the quarantine's retention (ingest/repair)."""
+"""What the direct writer commits to the ledger, and for an erasure (ingest/repair)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.delta import writer
 from ingest.delta.held_rows import held, updated
@@ -24,17 +25,23 @@ RESULT = ("run_id", "suite", "number")
 CHANGE_DATA = "_change_data"
 
 
-def counted(table: LiveTable, rows: Sequence[Mapping[str, Any]]) -> tuple[Operation, Actions] | None:
-    """The insertion of ledger rows, which replace those with the same key; None without rows."""
+def counted(table: LiveTable, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> tuple[Operation, Actions] | None:
+    """The insertion of ledger rows; None if nothing changes.
+
+    A row with the key of an existing one replaces it, or with `names` sets only these columns of it, if it has values for them.
+    """
     if not rows:
         return None
-    given, key = pa.Table.from_pylist(list(rows), schema_of(table)), list(writer.LEDGER_KEY)
-    known = held(given.select(key), matching(table, key, "true"))
+    given, key, epochs = pa.Table.from_pylist(list(rows), schema_of(table)), list(writer.LEDGER_KEY), [row["epoch"] for row in rows]
+    known = held(given.select(key), matching(table, key, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}"))
     old, new = given.filter(pa.array(known)), given.filter(pa.array(~known))
-    names = [name for name in given.column_names if name not in key]
-    actions = rewritten(table, old.select(key), lambda found, hit: updated(found, hit, old, key, names)) if old.num_rows else []
+    for name in names:
+        old = old.filter(pc.field(name).is_valid())
+    changed = names or [name for name in given.column_names if name not in key]
+    actions = rewritten(table, old.select(key), lambda found, hit: updated(found, hit, old, key, changed)) if old.num_rows else []
     actions += added(table, new) if new.num_rows else []
-    return Operation("MERGE", {}, {"numTargetRowsInserted": new.num_rows, "numTargetRowsUpdated": old.num_rows}), actions
+    metrics = {"numTargetRowsInserted": new.num_rows, "numTargetRowsUpdated": old.num_rows}
+    return (Operation("MERGE", {}, metrics), actions) if actions else None
 
 
 def without(table: LiveTable, found: pa.Table, columns: Columns) -> tuple[Operation, Actions] | None:

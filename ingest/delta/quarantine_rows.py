@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,19 +34,12 @@ def merged(table: LiveTable, rows: pa.Table, *, reopen: bool) -> tuple[Operation
     return Operation("MERGE", {}, {"numSourceRows": rows.num_rows, **metrics, "numTargetRowsDeleted": 0}), actions
 
 
-def marked_replayed(table: LiveTable, positions: pa.Table, by: str) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
+def marked_replayed(table: LiveTable, positions: pa.Table, by: str) -> tuple[Operation, Actions] | None:
     """The change of the records at `positions` (topic_id, partition, offset, at) to `replayed`; None if all are, or none is there."""
     there = _there(table, positions)
     still = there.filter(pc.not_equal(there["state"], REPLAYED))
-    if not still.num_rows:
-        return None
-    states = {"state": REPLAYED, "state_changed_at": positions["at"], "state_by": by}
-    values = positions.select(KEY)
-    for name in STATE:
-        same = isinstance(states[name], str)
-        values = values.append_column(name, pa.array([states[name]] * positions.num_rows, pa.string()) if same else states[name])
-    operation = Operation("MERGE", {}, {"numSourceRows": positions.num_rows, "numTargetRowsUpdated": still.num_rows})
-    return operation, _with_states(table, still, values)
+    metrics = {"numSourceRows": positions.num_rows, "numTargetRowsUpdated": still.num_rows}
+    return _stated(table, still, positions, REPLAYED, by, Operation("MERGE", {}, metrics))
 
 
 def without(table: LiveTable, condition: str) -> tuple[Operation, Actions] | None:
@@ -63,16 +54,19 @@ def without(table: LiveTable, condition: str) -> tuple[Operation, Actions] | Non
 def with_state(table: LiveTable, condition: str, state: str, at: datetime, by: str) -> tuple[Operation, Actions] | None:
     """The change of the state of the records that meet a condition; None if there are none."""
     found = matching(table, KEY, condition)
-    if not found.num_rows:
-        return None
-    values = found
-    for name, value, kind in (
-        ("state", state, pa.string()),
-        ("state_changed_at", at, pa.timestamp("us", "UTC")),
-        ("state_by", by, pa.string()),
-    ):
-        values = values.append_column(name, pa.array([value] * found.num_rows, kind))
-    return Operation("UPDATE", {"predicate": "[]"}, {"numUpdatedRows": found.num_rows}), _with_states(table, found, values)
+    moment = pa.array([at] * found.num_rows, pa.timestamp("us", "UTC"))
+    operation = Operation("UPDATE", {"predicate": "[]"}, {"numUpdatedRows": found.num_rows})
+    return _stated(table, found, found.append_column("at", moment), state, by, operation)
+
+
+def _stated(
+    table: LiveTable, records: pa.Table, positions: pa.Table, state: str, by: str, operation: Operation
+) -> tuple[Operation, Actions] | None:
+    """The change of `records` to a state, since `at` of their position; None if there are none."""
+    values = positions.select(KEY)
+    for name, column in {"state": state, "state_changed_at": positions["at"], "state_by": by}.items():
+        values = values.append_column(name, pa.array([column] * positions.num_rows, pa.string()) if isinstance(column, str) else column)
+    return (operation, _with_states(table, records, values)) if records.num_rows else None
 
 
 def _there(table: LiveTable, rows: pa.Table) -> pa.Table:

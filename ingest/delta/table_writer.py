@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from ingest.contract.definition import Contract
 from ingest.delta import writer
@@ -97,7 +102,7 @@ class TableWriter(Protocol):
 
 
 class SparkWriter:
-    """Lets Delta in Spark write."""
+    """Lets Delta in Spark write. Statements without a transaction id may be repeated: that changes nothing."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
@@ -112,10 +117,13 @@ class SparkWriter:
         return writer.fence(self.session, log, batch_commit)
 
     def commit_seek(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-        return writer.commit_seek(self.session, log, batch_commit)
+        return writer.commit(self.session, log, lambda: batch_commit, lambda: writer.append_nothing(self.session, log.table))
 
     def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
-        return writer.delete(self.session, log, batch_commit, condition)
+        commit = writer.try_commit(self.session, log, lambda: batch_commit, lambda: self._table(log.table).delete(condition))
+        if commit is None and writer.newer(log, batch_commit) is not None:
+            raise writer.fenced(log, batch_commit)
+        return commit  # without rows to delete there is no commit, which therefore fences nobody
 
     def overwrite(self, log: DeltaLog, source: str, still: writer.Still) -> Commit:
         return writer.overwrite(self.session.read.format("delta").load(source), log, still)
@@ -126,19 +134,44 @@ class SparkWriter:
         writer.merge_ledger(session or self.session, places.ledger, batch_commit, rows)
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
-        writer.mark_replayed(self.session.createDataFrame(positions), places.quarantine, batch_commit, by)
+        condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
+        changed: dict[str, str | Column] = {"state": F.lit("replayed"), "state_changed_at": F.col("s.at"), "state_by": F.lit(by)}
+        rows = self.session.createDataFrame(positions).alias("s")
+
+        def merge() -> None:
+            self._table(places.quarantine).alias("t").merge(rows, condition).whenMatchedUpdate(set=changed).execute()
+
+        writer.unfenced(self.session, batch_commit.to_json(), merge)
 
     def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
-        writer.set_state(self.session, places, unescaped(condition), state, by)
+        changed: dict[str, str | Column] = {"state": F.lit(state), "state_changed_at": F.current_timestamp(), "state_by": F.lit(by)}
+        about = json.dumps(writer.state_metadata(places))
+        writer.unfenced(self.session, about, lambda: self._table(places.quarantine).update(unescaped(condition), changed))
 
     def merge_retired(self, places: Places, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        writer.merge_retired(self.session, places.ledger, metadata, rows)
+        def merge() -> None:
+            writer.merge_by_key(self.session, places.ledger, rows).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+        writer.unfenced(self.session, metadata, merge)
 
     def delete_positions(self, found: pa.Table, path: str, columns: Columns, metadata: str) -> None:
-        writer.delete_positions(self.session.createDataFrame(found.select(["e", "b", "p", "o"])), path, columns, metadata)
+        # A MERGE, whose condition names columns only: Delta's log keeps the condition of a DELETE.
+        names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
+        condition = " AND ".join(f"t.`{name}` = s.`{to}`" for to, name in names.items())
+        rows = self.session.createDataFrame(found.select([*names])).alias("s")
+
+        def merge() -> None:
+            self._table(path).alias("t").merge(rows, condition).whenMatchedDelete().execute()
+
+        writer.unfenced(self.session, metadata, merge)
 
     def blank_samples(self, quality: str, metadata: str) -> None:
-        writer.blank_samples(self.session, quality, metadata)
+        none: dict[str, str | Column] = {name: F.lit(None).cast("string") for name in writer.VALUES_OF_ROWS}
+        none["samples"] = F.lit(writer.NO_SAMPLES)
+        writer.unfenced(self.session, metadata, lambda: self._table(quality).update(writer.HAS_VALUES, none))
 
     def vacuum(self, path: str, metadata: str) -> None:
         writer.vacuum(self.session, path, metadata, 0.0, short=True)
+
+    def _table(self, path: str) -> DeltaTable:
+        return DeltaTable.forPath(self.session, path)

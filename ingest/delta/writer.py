@@ -26,7 +26,6 @@ from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import by_path
-from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import LEDGER_FIELDS, QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 from ingest.runtime import databricks
 from ingest.runtime.errors import Bug, RunStopped
@@ -121,15 +120,11 @@ def fence(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Co
 
     Returns None if another writer has this epoch or a later one. The caller then reads the tables again and takes a higher epoch.
     """
-    return _try_commit(session, log, lambda: batch_commit, lambda: _append_nothing(session, log.table))
+    return try_commit(session, log, lambda: batch_commit, lambda: append_nothing(session, log.table))
 
 
-def commit_seek(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-    """Commit the offsets at which an epoch starts, without adding rows. Raises RunStopped FENCED."""
-    return _commit(session, log, lambda: batch_commit, lambda: _append_nothing(session, log.table))
-
-
-def _append_nothing(session: SparkSession, table: str) -> None:
+def append_nothing(session: SparkSession, table: str) -> None:
+    """A commit without rows, for `commit` or `try_commit`."""
     # Built in the JVM alone: a frame from Python keeps a socket open, which prints a traceback when the JVM dies.
     columns = [F.lit(None).cast(each.dataType).alias(each.name) for each in session.read.format("delta").load(table).schema]
     session.range(0).select(*columns).write.format("delta").mode("append").save(table)
@@ -139,15 +134,7 @@ def overwrite(source: DataFrame, log: DeltaLog, still: Still) -> Commit:
     """Replace all rows of a table by those of `source`, under a transaction id. Raises RunStopped FENCED."""
     # A cluster may set `dynamic`, which would keep the partitions that `source` has no row of.
     writer = source.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static")
-    return _commit(source.sparkSession, log, still, lambda: writer.save(log.table))
-
-
-def delete(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
-    """Delete the rows that meet a condition, under a transaction id; None if no row does. Raises RunStopped FENCED."""
-    commit = _try_commit(session, log, lambda: batch_commit, lambda: DeltaTable.forPath(session, log.table).delete(condition))
-    if commit is None and _newer(log, batch_commit) is not None:
-        raise fenced(log, batch_commit)
-    return commit  # without rows to delete there is no commit, which therefore fences nobody
+    return commit(source.sparkSession, log, still, lambda: writer.save(log.table))
 
 
 def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, bounds: Mapping[str, tuple[Column, Column]], still: Still) -> Commit:
@@ -161,7 +148,7 @@ def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, bounds: M
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
     for name, (least, greatest) in bounds.items():
         condition &= F.col(f"t.`{name}`").between(least, greatest)
-    return _commit(source.sparkSession, log, still, lambda: _insert_missing(source, log.table, condition))
+    return commit(source.sparkSession, log, still, lambda: _insert_missing(source, log.table, condition))
 
 
 def merge_quarantine(source: DataFrame, log: DeltaLog, still: Still, *, reopen: bool) -> Commit:
@@ -173,7 +160,7 @@ def merge_quarantine(source: DataFrame, log: DeltaLog, still: Still, *, reopen: 
     for name in ("topic_id", "partition", "offset"):
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
     changed = {name: F.col(f"s.`{name}`") for name in ("state", "state_changed_at", "state_by")} if reopen else {}
-    return _commit(source.sparkSession, log, still, lambda: _insert_missing(source, log.table, condition, changed))
+    return commit(source.sparkSession, log, still, lambda: _insert_missing(source, log.table, condition, changed))
 
 
 def _insert_missing(source: DataFrame, table: str, condition: Column, changed: Mapping[str, Column] | None = None) -> None:
@@ -184,29 +171,6 @@ def _insert_missing(source: DataFrame, table: str, condition: Column, changed: M
     if changed:
         merge = merge.whenMatchedUpdate(condition="t.state = 'replayed'", set={**changed})
     merge.whenNotMatchedInsert(values=values).execute()
-
-
-def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit, by: str) -> None:
-    """Set quarantined records that are rows now to `replayed`. `rows` has the columns topic_id, partition, offset and at (the time).
-
-    It needs no transaction id: repeating it changes nothing.
-    """
-    condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
-    changed = {"state": F.lit("replayed"), "state_changed_at": F.col("s.at"), "state_by": F.lit(by)}
-
-    def merge() -> None:
-        table = DeltaTable.forPath(rows.sparkSession, quarantine)
-        table.alias("t").merge(rows.alias("s"), condition).whenMatchedUpdate(set={**changed}).execute()
-
-    _unfenced(rows.sparkSession, batch_commit.to_json(), merge)
-
-
-def set_state(session: SparkSession, places: Places, condition: str, state: str, by: str) -> None:
-    """Set the `state` of the quarantined records that meet a condition. It removes none, so every balance still holds."""
-    changed = {"state": F.lit(state), "state_changed_at": F.current_timestamp(), "state_by": F.lit(by)}
-    _unfenced(
-        session, json.dumps(state_metadata(places)), lambda: DeltaTable.forPath(session, places.quarantine).update(condition, {**changed})
-    )
 
 
 def state_metadata(places: Places) -> dict[str, object]:
@@ -221,19 +185,19 @@ def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, 
     """
 
     def merge() -> None:
-        table = _merge_by_key(session, ledger, rows)
+        table = merge_by_key(session, ledger, rows)
         if any(row["stood"] is not None for row in rows):  # without this clause Delta makes one pass instead of two
             table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
         table.whenNotMatchedInsertAll().execute()
 
-    _unfenced(session, batch_commit.to_json(), merge)
+    unfenced(session, batch_commit.to_json(), merge)
 
 
 def compact(session: SparkSession, table: str, metadata: str, small_bytes: int, large_bytes: int) -> None:
     """Merge the files below `small_bytes` into files of about `large_bytes`; a clustered table is clustered. No row changes."""
     sizes = {"minFileSize": str(small_bytes), "maxFileSize": str(large_bytes)}
     with _set(session, {f"spark.databricks.delta.optimize.{name}": size for name, size in sizes.items()}):
-        _unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).optimize().executeCompaction())
+        unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).optimize().executeCompaction())
 
 
 def vacuum(session: SparkSession, table: str, metadata: str, hours: float | None, *, short: bool = False) -> None:
@@ -242,7 +206,7 @@ def vacuum(session: SparkSession, table: str, metadata: str, hours: float | None
     Delta refuses less than 7 days unless `short` is set.
     """
     with _set(session, VACUUM | (SHORT_RETENTION if short else {})):
-        _unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).vacuum(hours))
+        unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).vacuum(hours))
 
 
 def checkpoint(session: SparkSession, table: str) -> None:
@@ -252,12 +216,7 @@ def checkpoint(session: SparkSession, table: str) -> None:
         jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, table).checkpoint()
 
 
-def merge_retired(session: SparkSession, ledger: str, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert ledger rows of the kind `retention`, or replace those with the same key."""
-    _unfenced(session, metadata, lambda: _merge_by_key(session, ledger, rows).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute())
-
-
-def _merge_by_key(session: SparkSession, ledger: str, rows: Sequence[Mapping[str, Any]]) -> DeltaMergeBuilder:
+def merge_by_key(session: SparkSession, ledger: str, rows: Sequence[Mapping[str, Any]]) -> DeltaMergeBuilder:
     """A MERGE of `rows` into the ledger by LEDGER_KEY, still without clauses."""
     # Through Arrow: Spark would turn Python's own rows into an RDD, which costs a second in the first Python worker.
     frame = session.createDataFrame(pa.Table.from_pylist(list(rows)), T.StructType(list(LEDGER_FIELDS)))
@@ -270,27 +229,7 @@ def _merge_by_key(session: SparkSession, ledger: str, rows: Sequence[Mapping[str
 
 def delete_retired(session: SparkSession, quarantine: str, metadata: str, condition: str) -> None:
     """Delete the quarantined records that meet a condition, after `merge_retired` has stored how many they are."""
-    _unfenced(session, metadata, lambda: DeltaTable.forPath(session, quarantine).delete(condition))
-
-
-def delete_positions(found: DataFrame, table: str, columns: Columns, metadata: str) -> None:
-    """Delete the rows at these positions (columns e, b, p, o), after `merge_retired` has stored how many they are.
-
-    A MERGE, whose condition names columns only: Delta's log keeps the condition of a DELETE.
-    """
-    names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
-    condition = " AND ".join(f"t.`{name}` = s.`{to}`" for to, name in names.items())
-
-    def merge() -> None:
-        DeltaTable.forPath(found.sparkSession, table).alias("t").merge(found.alias("s"), condition).whenMatchedDelete().execute()
-
-    _unfenced(found.sparkSession, metadata, merge)
-
-
-def blank_samples(session: SparkSession, quality: str, metadata: str) -> None:
-    """Remove the values of rows from all validation results: samples, unexpected and observed values, and texts of exceptions."""
-    none = {"samples": F.lit(NO_SAMPLES), **{name: F.lit(None).cast("string") for name in VALUES_OF_ROWS}}
-    _unfenced(session, metadata, lambda: DeltaTable.forPath(session, quality).update(HAS_VALUES, {**none}))
+    unfenced(session, metadata, lambda: DeltaTable.forPath(session, quarantine).delete(condition))
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
@@ -312,9 +251,9 @@ def append_quality(session: SparkSession, contract: Contract, places: Places, ro
     frame.write.format("delta").mode("append").option("userMetadata", json.dumps({**batch_commit, "kind": "quality"})).save(places.quality)
 
 
-def _commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:
-    """As `_try_commit`, but raises RunStopped FENCED instead of returning None."""
-    return or_fenced(log, still, lambda again: _try_commit(session, log, again, write))
+def commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:
+    """As `try_commit`, but raises RunStopped FENCED instead of returning None."""
+    return or_fenced(log, still, lambda again: try_commit(session, log, again, write))
 
 
 def or_fenced(log: DeltaLog, still: Still, attempt: Callable[[Still], Commit | None]) -> Commit:
@@ -331,7 +270,7 @@ def or_fenced(log: DeltaLog, still: Still, attempt: Callable[[Still], Commit | N
     return commit
 
 
-def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit | None:
+def try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit | None:
     """Make one statement's commit; None if Delta skipped it or a later epoch came first.
 
     Only the log shows whether the commit was made: a store can report an error after it has committed, and a commit with our transaction
@@ -351,7 +290,7 @@ def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Calla
             if (commit := _own(log, batch_commit, before)) is not None:
                 return commit
             outrun = isinstance(error, delta.ConcurrentTransactionException)
-            if outrun and _newer(log, batch_commit) is not None:
+            if outrun and newer(log, batch_commit) is not None:
                 return None
             # Otherwise an earlier epoch has committed meanwhile, which does not fence this one.
             if tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS)):
@@ -360,7 +299,7 @@ def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Calla
         return _own(log, batch_commit, before)
 
 
-def _unfenced(session: SparkSession, metadata: str, write: Callable[[], object]) -> None:
+def unfenced(session: SparkSession, metadata: str, write: Callable[[], object]) -> None:
     """Run a statement without a transaction id, which any process may repeat. Retries on a conflict."""
     tries = 0
     while True:
@@ -398,7 +337,7 @@ def _own(log: DeltaLog, batch_commit: BatchCommit, before: int) -> Commit | None
     return None
 
 
-def _newer(log: DeltaLog, batch_commit: BatchCommit) -> BatchId | None:
+def newer(log: DeltaLog, batch_commit: BatchCommit) -> BatchId | None:
     """The transaction id that Delta stores for the table's app id, if it is not below this statement's own."""
     state = log.state()
     kept = state.transactions.get(batch_commit.app_id) if state is not None else None
@@ -407,14 +346,14 @@ def _newer(log: DeltaLog, batch_commit: BatchCommit) -> BatchId | None:
 
 def overtaken(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped | None:
     """The FENCED error if an epoch later than the BatchCommit's has fenced the table, else None."""
-    newer = _newer(log, batch_commit)
-    return fenced(log, batch_commit) if newer is not None and newer.epoch > batch_commit.id.epoch else None
+    known = newer(log, batch_commit)
+    return fenced(log, batch_commit) if known is not None and known.epoch > batch_commit.id.epoch else None
 
 
 def fenced(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped:
     """The FENCED error for a statement that Delta did not execute. Raises Bug COMMIT_MISSING if no other transaction id explains it."""
-    newer = _newer(log, batch_commit)
-    if newer is None:
+    known = newer(log, batch_commit)
+    if known is None:
         raise Bug(
             "COMMIT_MISSING",
             f"the commit of {batch_commit.kind} {batch_commit.id} is not in {log.table}.",
@@ -422,7 +361,7 @@ def fenced(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped:
         )
     return RunStopped(
         "FENCED",
-        f"another run has taken epoch {newer.epoch} of {batch_commit.name}; this one is epoch {batch_commit.id.epoch}. Its statement "
+        f"another run has taken epoch {known.epoch} of {batch_commit.name}; this one is epoch {batch_commit.id.epoch}. Its statement "
         f"({batch_commit.kind} {batch_commit.id}) on {log.table} was not executed.",
         expected="one run for a table at a time: the later epoch continues, and reads the offsets that this one did not commit.",
         remedy="nothing, if the other run is wanted; otherwise stop the other run first. A scheduler must not start runs that overlap.",

@@ -121,7 +121,7 @@ def test_a_statement_that_delta_skipped_is_reported_as_fenced(scene: Scene) -> N
     scene.start()
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None, unset=lambda _: None))
     with pytest.raises(RunStopped) as stopped:
-        commits._commit(session, scene.log(), lambda: batch_commit, lambda: None)
+        commits.commit(session, scene.log(), lambda: batch_commit, lambda: None)
     assert stopped.value.code == "FENCED"
 
 
