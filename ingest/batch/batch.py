@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ingest.batch.batch_counts import BatchCounts, count_batch, rank
@@ -61,8 +59,7 @@ class BatchReport:
 class Table:
     """The state that the batches of one table share, with the offsets where the next one starts.
 
-    `still_ours` raises if the topic was recreated, or if this run has lost its lock; `refuse_lost` only the latter. `ahead` is a thread of
-    a continuous run: it computes what the next batch will need.
+    `still_ours` raises if the topic was recreated, or if this run has lost its lock; `refuse_lost` only the latter.
     """
 
     contract: Contract
@@ -71,7 +68,6 @@ class Table:
     files: Files
     still_ours: Callable[[], None] = lambda: None
     starts: Mapping[int, int] = field(init=False)
-    ahead: ThreadPoolExecutor | None = None
     refuse_lost: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -159,20 +155,10 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         replay(SparkWriter(records.sparkSession), table.places, batch_commit)
         crash_points.at("after_replayed", number)
     table.epoch.ledger.saw(commit, batch_commit)
-    if table.ahead is not None:
-        table.ahead.submit(compute_state, records.sparkSession, table.places.target)
     table.epoch.ledger.append_if_due(records.sparkSession)
     crash_points.at("after_ledger", number)
     clock.lap("ledger")
     return report(table, batch_commit, commit, clock)
-
-
-def compute_state(session: SparkSession, target: str) -> None:
-    """Let Delta compute the table's state while the next batch is read. A MERGE computes it first: two fifths of a small MERGE.
-
-    It only reads, so it may run beside a statement. Nobody waits for it: the MERGE computes the state itself if it is not ready.
-    """
-    DeltaTable.forPath(session, target).detail().collect()
 
 
 def refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int, plan: Planned) -> None:

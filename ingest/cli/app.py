@@ -13,8 +13,8 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stderr
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from contextlib import redirect_stderr
+from typing import Any, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -25,9 +25,6 @@ from ingest.runtime import extras
 from ingest.runtime.errors import Bug, IngestError, InvalidEnvironment, InvalidInput, most_severe
 from ingest.runtime.output import LogLine, data_stream, err_line, guarded
 from ingest.runtime.printable import printable
-
-if TYPE_CHECKING:
-    from ingest.kafka.broker_answers import BrokerAnswers
 
 T = TypeVar("T")
 JSON = "--json"
@@ -136,8 +133,7 @@ def main() -> None:
 def _run(words: list[str]) -> None:
     try:
         # In standalone mode typer would end the process with its own messages and exit codes.
-        with _beside(words) as broker:
-            code = app(standalone_mode=False, obj=broker)
+        code = app(standalone_mode=False)
         sys.stdout.flush()
     except IngestError as error:
         _end(words, error)
@@ -169,15 +165,6 @@ def _run(words: list[str]) -> None:
         # Databricks calls this function in its own interpreter, which reports every SystemExit as a failure, even SystemExit(0).
         if isinstance(code, int) and code != 0:
             sys.exit(code)
-
-
-def _beside(words: list[str]) -> AbstractContextManager[BrokerAnswers | None]:
-    """For `ingest status`, start the process that queries the broker before typer reads the options: it loads as long as all the rest."""
-    if words[:1] != ["status"]:
-        return nullcontext()
-    from ingest.kafka.broker_answers import BrokerAnswers
-
-    return BrokerAnswers()
 
 
 def _nobody_reads() -> bool:

@@ -1,4 +1,4 @@
-"""`ingest status`: print the state of each table, without Spark. It takes about twice as long as loading its libraries."""
+"""`ingest status`: print the state of each table, without Spark."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
 from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
-    from ingest.kafka.broker_answers import BrokerAnswers
     from ingest.observe.table_status import Status
     from ingest.quality.audited_version import AuditState
 
@@ -30,7 +27,6 @@ class Shown:
 @o.verb(app, "checkpoints", "bootstrap_servers")
 def status(
     env: o.Environment,
-    context: typer.Context,
     tables: o.Tables = None,
     as_json: o.Json = False,
 ) -> int:
@@ -38,20 +34,21 @@ def status(
 
     Example: ingest status orders --json
     """
-    found = _found(env, context.obj, tables)
+    found = _found(env, tables)
     refused = any(each.status.refusal is not None and each.status.next == "refuse" for each in found)
     return print_verdict("status", found, {}, as_json=as_json, as_row=as_row, show=print_status, code=3 if refused else 0)
 
 
-def _found(env: o.Environment, broker: BrokerAnswers, tables: list[str] | None) -> list[Shown]:
-    contracts = local_contracts(env, tables)
-    broker.ask(env.bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
+def _found(env: o.Environment, tables: list[str] | None) -> list[Shown]:
+    from ingest.kafka.topic import answers
     from ingest.observe.table_status import status as status_of
     from ingest.quality.audited_version import audit_state
     from ingest.run.lock_file import holder
     from ingest.runtime.errors import InvalidEnvironment
     from ingest.runtime.files import LocalFiles
 
+    contracts = local_contracts(env, tables)
+    known = answers(env.kafka, {contract.source.topic for contract in contracts})
     found = []
     for contract in contracts:
         places = env.places(contract)
@@ -59,7 +56,7 @@ def _found(env: o.Environment, broker: BrokerAnswers, tables: list[str] | None) 
             audit = audit_state(LocalFiles(), places)
         except InvalidEnvironment:
             audit = None
-        found.append(Shown(status_of(contract, places, partial(broker.answer, contract.source.topic), holder(places.root)), audit))
+        found.append(Shown(status_of(contract, places, partial(known.__getitem__, contract.source.topic), holder(places.root)), audit))
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from ingest.kafka.broker_request import ask
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic_state import TopicId, TopicState, topic_made_again
-from ingest.runtime.errors import InvalidEnvironment, RunStopped
+from ingest.runtime.errors import IngestError, InvalidEnvironment, RunStopped
 
 # A reachable cluster answers in a second or two; a longer silence means a wrong address.
 ANSWER_WITHIN_S = 15.0
@@ -31,8 +32,7 @@ PASSING = ("BROKER_UNREACHABLE", "TOPIC_UNKNOWN")
 ASKED_AGAIN_AFTER_S = 0.5
 SETTLED_WITHIN_S = 5.0
 # The lag is only displayed; no batch waits for it.
-LAG_WITHIN_MS = 2_000
-
+LAG_WITHIN_MS, STATUS_WITHIN_S = 2_000, 2.0
 
 TOPIC_RESOURCE = 2  # ConfigResource.Type of Kafka's protocol
 
@@ -153,6 +153,20 @@ def describe_with_bounds(kafka: KafkaOptions, name: str, within_s: float) -> tup
     """`describe` and `bounds` together, for callers that cannot wait. `within_s` limits each request. Raises what both raise."""
     topic = describe(kafka, name, within_s)
     return topic, bounds(kafka, topic, within_s)
+
+
+def answers(kafka: KafkaOptions, names: Collection[str]) -> dict[str, TopicState | Mapping[str, str]]:
+    """The state of topics by name, or the error (code, found, expected, remedy), for commands that do not wait long."""
+
+    def answer(name: str) -> TopicState | Mapping[str, str]:
+        try:
+            topic, known = describe_with_bounds(kafka, name, STATUS_WITHIN_S)
+        except IngestError as error:
+            return error.as_dict()
+        return TopicState(TopicId(topic.name, topic.id, topic.cluster), known)
+
+    with ThreadPoolExecutor(max(1, len(names))) as pool:
+        return dict(zip(names, pool.map(answer, names), strict=True))
 
 
 def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S) -> dict[int, tuple[int, int]]:

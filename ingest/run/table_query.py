@@ -176,8 +176,8 @@ class TableQuery:
         if self._local:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
         self._again = partial(self._open, session, trigger, max_records)
-        files, ahead = files_of(self.places.checkpoints, session), None if trigger.once else self._ahead
-        self._table = Table(self.contract, self.places, epoch, files, self._still_ours, ahead, self._refuse_lost)
+        files = files_of(self.places.checkpoints, session)
+        self._table = Table(self.contract, self.places, epoch, files, self._still_ours, self._refuse_lost)
         records = session.readStream.format("kafka").options(**self._source_options(epoch.starts, max_records)).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()

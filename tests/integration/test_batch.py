@@ -10,7 +10,7 @@ from deltalake import QueryBuilder
 from kafka.admin import NewPartitions
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from ingest.batch.batch import BatchReport, Table, compute_state, process
+from ingest.batch.batch import BatchReport, Table, process
 from ingest.batch.direct import process_direct
 from ingest.decode.rule_check import check_rules
 from ingest.delta.direct_writer import DirectWriter
@@ -65,18 +65,6 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_ranges_even_wi
     quarantined = {batch_commit.id: commit.committed_at for commit, batch_commit in one.batches("quarantine")}
     assert [str(id) for id in quarantined] == ["2/3", "4/2"]
     assert all(quarantined[id] < target_at[id] for id in quarantined)
-
-
-@pytest.mark.slow
-def test_computing_a_tables_state_ahead_of_a_merge_writes_nothing(lane: MakeLane) -> None:
-    one = lane()
-    one.send(order("a"))
-    one.run()
-    before = one.batches()[-1][0].version
-    compute_state(one.session, one.places.target)
-    one.send(order("b"))
-    one.run()
-    assert one.batches()[-1][0].version == before + 2, "one fence and one batch"
 
 
 @pytest.mark.slow

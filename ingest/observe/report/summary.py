@@ -12,7 +12,8 @@ from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
-from ingest.kafka.broker_answers import BrokerAnswers
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import answers
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
 from ingest.observe.report import HOURS_DEFAULT
@@ -83,14 +84,13 @@ class Summaries:
 def summaries(contracts: Sequence[Contract], lake: str, checkpoints: str, bootstrap_servers: str, hours: float, now_s: float) -> Summaries:
     """The summaries of these contracts' tables on a local lake. The broker has 2 s to answer, else the lag is unknown."""
     found, errors = [], {}
-    with BrokerAnswers() as broker:
-        broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
-        for contract in contracts:
-            places = Places(lake, checkpoints, contract.pipeline, contract.table)
-            try:
-                found.append(summary(contract, places, partial(broker.answer, contract.source.topic), hours))
-            except IngestError as error:
-                errors[contract.name] = error
+    known = answers(KafkaOptions.from_environment(bootstrap_servers), {contract.source.topic for contract in contracts})
+    for contract in contracts:
+        places = Places(lake, checkpoints, contract.pipeline, contract.table)
+        try:
+            found.append(summary(contract, places, partial(known.__getitem__, contract.source.topic), hours))
+        except IngestError as error:
+            errors[contract.name] = error
     return Summaries(iso(now_s), tuple(found), errors)
 
 
