@@ -16,7 +16,7 @@ VERBS = {
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
     "Beyond Kafka": {"database": "migrate", "outbox": "outbox", "sink": "sink", "effects": "effects", "trace": "trace"},
-    "Lab": {"demo": "demo", "chaos": "chaos", "semantics": "semantics", "broker": "broker", "postgres": "postgres"},
+    "Lab": {"demo": "demo", "chaos": "chaos", "semantics": "semantics", "broker": "embedded", "postgres": "embedded"},
 }
 
 

@@ -80,14 +80,13 @@ class DirectWriter:
 
     def create_tables(self, contract: Contract, places: Places) -> None:
         """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
-        about = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
         for definition in definitions(contract, places):
             table = self._unread(definition.path)
             if table.load() is None:
                 actions = creation(definition)
                 refuse_unfit(TableState(0).after(actions), definition.path)
                 local_path(definition.path).mkdir(parents=True, exist_ok=True)
-                put(self.files, table, json.dumps(about), create_operation(definition), actions)
+                put(self.files, table, writer.metadata_of("created", contract), create_operation(definition), actions)
                 table.load()  # whoever created it
             self._tables[definition.path] = table
 
@@ -156,7 +155,7 @@ class DirectWriter:
         self._tables[path] = LiveTable(self.files, path)  # without the contract, which does not match yet
         self._tables[path].load()
         try:
-            self._unfenced(path, json.dumps(writer.altered_metadata(contract)), decide)
+            self._unfenced(path, writer.metadata_of("altered", contract), decide)
         finally:
             del self._tables[path]
 

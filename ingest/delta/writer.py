@@ -62,18 +62,11 @@ Still = Callable[[], BatchCommit]
 
 def create_tables(session: SparkSession, contract: Contract, places: Places) -> None:
     """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
-    batch_commit = {
-        "oncelake": 1,
-        "kind": "created",
-        "pipeline": contract.pipeline,
-        "table": contract.table,
-        "contract_hash": contract.hash,
-    }
     for definition in definitions(contract, places):
-        _create(session, definition, batch_commit)
+        _create(session, definition, metadata_of("created", contract))
 
 
-def _create(session: SparkSession, table: TableDefinition, batch_commit: dict[str, object]) -> None:
+def _create(session: SparkSession, table: TableDefinition, about: str) -> None:
     if is_local(table.path) and not DeltaLog(LocalFiles(), table.path).exists():
         # A creation that was killed before its commit leaves a log folder without commits. Delta sees no table there, but the place is
         # not free. Remove the folder only on a local disk: there a lock keeps other processes away, and a commit is a file in the folder.
@@ -89,7 +82,7 @@ def _create(session: SparkSession, table: TableDefinition, batch_commit: dict[st
         builder = builder.partitionedBy(*table.partition_by)
     if table.cluster_by:
         builder = builder.clusterBy(*table.cluster_by)
-    session.conf.set(METADATA, json.dumps(batch_commit))
+    session.conf.set(METADATA, about)
     try:
         builder.execute()
     finally:
@@ -101,7 +94,7 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
 
     Their commits carry our metadata with the kind `altered`, which is no BatchCommit.
     """
-    session.conf.set(METADATA, json.dumps(altered_metadata(contract)))
+    session.conf.set(METADATA, metadata_of("altered", contract))
     try:
         for statement in statements:
             session.sql(statement.replace("{table}", by_path(table), 1))
@@ -109,10 +102,10 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
         session.conf.unset(METADATA)
 
 
-def altered_metadata(contract: Contract) -> dict[str, object]:
-    """The metadata of a commit that changes a table's metadata."""
+def metadata_of(kind: str, contract: Contract) -> str:
+    """The userMetadata of a commit that is no BatchCommit: `created`, `altered` or `quality`."""
     about = {"pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
-    return {"oncelake": 1, "kind": "altered", **about}
+    return json.dumps({"oncelake": 1, "kind": kind, **about})
 
 
 def fence(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
@@ -238,17 +231,10 @@ def append_quality(session: SparkSession, contract: Contract, places: Places, ro
     Not exactly once: the run id distinguishes one run from another. The caller holds the lock of this table (`table_lock.alone`), because
     checks run beside other checks, and beside the run that writes the target, whose locks do not cover this table.
     """
-    batch_commit = {
-        "oncelake": 1,
-        "kind": "created",
-        "pipeline": contract.pipeline,
-        "table": contract.table,
-        "contract_hash": contract.hash,
-    }
-    _create(session, quality_definition(places), batch_commit)
+    _create(session, quality_definition(places), metadata_of("created", contract))
     frame = session.createDataFrame(rows, T.StructType(list(QUALITY_FIELDS))).coalesce(1)
     # As an option of this one write, so that it cannot stay set on the session.
-    frame.write.format("delta").mode("append").option("userMetadata", json.dumps({**batch_commit, "kind": "quality"})).save(places.quality)
+    frame.write.format("delta").mode("append").option("userMetadata", metadata_of("quality", contract)).save(places.quality)
 
 
 def commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:

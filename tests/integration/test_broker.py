@@ -82,7 +82,7 @@ def test_a_killed_broker_restarts_on_its_port_with_all_acknowledged_records(own:
     own.create_topic("kept", 1)
     produce(own, "kept", b"before")
     own.kill()
-    assert not own.running
+    assert own.process is None
     assert not answers(own.bootstrap_servers, timeout_s=1)
     own.start()
     assert (own.port, own.pid != first_pid) == (port, True)
@@ -98,7 +98,7 @@ def test_a_port_in_use_is_refused_and_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidEnvironment, match="PORT_TAKEN") as refused:
             Broker(tmp_path, port=port).start()
     assert str(port) in refused.value.found
-    assert not Broker(tmp_path).running
+    assert Broker(tmp_path).process is None
 
 
 @pytest.mark.slow
@@ -115,11 +115,11 @@ def test_another_process_finds_and_stops_the_daemon_and_no_process_is_left(tmp_p
     program = f"from ingest.lab.broker.embedded_broker import Broker; print(Broker({str(folder)!r}, die_with_parent=False).start().pid)"
     pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=90, check=True).stdout)
     attached = Broker(folder)
-    assert attached.running
+    assert attached.process is not None
     assert [each.name for each in tmp_path.iterdir()] == [UNUSUAL] and (folder / "server.log").stat().st_size > 0
     assert attached.pid == pid
     assert attached.stop()
-    assert not attached.running
+    assert attached.process is None
     assert not psutil.pid_exists(pid)
     assert not attached.stop()
 
@@ -134,9 +134,9 @@ def test_a_broker_dies_with_its_killed_parent(tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
     deadline = time.monotonic() + 10
-    while Broker(tmp_path).running and time.monotonic() < deadline:
+    while Broker(tmp_path).process and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not Broker(tmp_path).running, f"process {pid} is still running"
+    assert Broker(tmp_path).process is None, f"process {pid} is still running"
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_recycled_process_id_is_never_killed(own: Broker) -> None:
         text = (own.folder / "broker.json").read_text(encoding="utf-8")
         recycled = text.replace(f'"pid": {state.process.pid}', f'"pid": {foreign.pid}')
         (own.folder / "broker.json").write_text(recycled, encoding="utf-8")
-        assert not Broker(own.folder).running
+        assert Broker(own.folder).process is None
         assert not Broker(own.folder).stop()
         assert foreign.poll() is None
     finally:

@@ -18,7 +18,7 @@ from ingest.lab.broker import broker_probe
 from ingest.lab.broker.broker_config import HOST, LOG4J2, Listener, server_properties
 from ingest.lab.broker.broker_state import BrokerState
 from ingest.lab.broker.ports import free_port, is_free, port_taken
-from ingest.lab.process import launch
+from ingest.lab.process import ProcessId, launch
 from ingest.runtime import java
 from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.files import usable
@@ -57,9 +57,10 @@ class Broker:
         return BrokerState.read(self.folder)
 
     @property
-    def running(self) -> bool:
+    def process(self) -> ProcessId | None:
+        """The running broker, or None."""
         state = self.state
-        return state is not None and state.process.alive()
+        return state.process if state is not None and state.process.alive() else None
 
     @property
     def port(self) -> int:
@@ -117,6 +118,10 @@ class Broker:
     def kill(self) -> bool:
         """SIGKILL, for tests of what survives a crash. False if no broker ran."""
         return self._end(0)
+
+    def answers(self) -> bool:
+        """Whether it answers now."""
+        return broker_probe.answers(self.bootstrap_servers, timeout_s=5.0)
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until it can be written; raises kafka.errors.TopicAlreadyExistsError."""

@@ -142,7 +142,7 @@ class Scene:
 
     def tend(self) -> None:
         """Restart every process that has ended. Never blocks for long."""
-        if not self.broker.running:
+        if self.broker.process is None:
             self.broker.start()
         if self.producing and (self.writer is None or self.writer.poll() is not None):
             self.start_writer()
