@@ -62,7 +62,8 @@ def chaos(
 
     report = run(options, say)
     if as_json:
-        print_json("chaos", ok=report.ok, tables=_rows(report), **_more(report))
+        rows = [{"table": name, "records": counts.records, "batches": counts.batches} for name, counts in report.tables.items()]
+        print_json("chaos", ok=report.ok, tables=rows, **_more(report))
     else:
         _print(report, _command(tables or [], project, report))
     if report.broken_off:
@@ -104,10 +105,6 @@ def _print(report: ChaosReport, command: str) -> None:
         out_line(f"  {finding}")
     out_line(f"kept:  {report.folder}")
     out_line(f"again: {command}")
-
-
-def _rows(report: ChaosReport) -> list[dict[str, Any]]:
-    return [{"table": name, "records": counts.records, "batches": counts.batches} for name, counts in report.tables.items()]
 
 
 def _more(report: ChaosReport) -> dict[str, Any]:

@@ -41,18 +41,14 @@ def semantics(
     from ingest.lab.delivery_modes.mode_table import tables
 
     faults = trials.chosen(fault or [])
-    if html or png:
-        _refuse_without_charts()  # before minutes of work
+    if (html or png) and find_spec("vl_convert") is None:  # before minutes of work
+        raise ModuleNotFoundError("the charts are drawn by vl_convert", name="vl_convert")
     size = (trials.QUICK if quick else trials.FULL).of(records, group)
     for path in (html, png):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("ab").close()  # fails now if the file cannot be written, not after minutes of work
-
-    def say(text: str) -> None:
-        err_line(text)
-
-    result = trials.run(size, seed=seed, faults=faults, say=say)
+    result = trials.run(size, seed=seed, faults=faults, say=err_line)
     if html is not None:
         from ingest.lab.delivery_modes.mode_page import page
 
@@ -67,8 +63,3 @@ def semantics(
         out_line(*"\n\n".join(table.text() for table in tables(result)).split("\n"))
     if result.broken:
         raise typer.Exit(1)
-
-
-def _refuse_without_charts() -> None:
-    if find_spec("vl_convert") is None:
-        raise ModuleNotFoundError("the charts are drawn by vl_convert", name="vl_convert")

@@ -125,7 +125,8 @@ def _engine(
         if isinstance(moment, datetime):
             now = known
             known = at_time(known, moment, files)
-            _say_left_out(now, known)
+            for name, reason in known.absent[len(now.absent) :]:
+                err_line(f"ingest: {name} is left out: {reason}.")
         elif moment is not None:
             known = at_version(known, table or contract_named(contracts, None).name, moment, files)
         with nullcontext(without_spark(known)) if session is None else with_spark(session, known) as ask:
@@ -187,11 +188,6 @@ def _list_questions(form: Format) -> None:
     longest = max(map(len, found))
     for each in found.values():
         out_line(f"{each.name.ljust(longest)}  {each.title}")
-
-
-def _say_left_out(now: Catalog, then: Catalog) -> None:
-    for name, reason in then.absent[len(now.absent) :]:
-        err_line(f"ingest: {name} is left out: {reason}.")
 
 
 def _one_of(**given: object) -> None:

@@ -57,7 +57,11 @@ def parts_of(data: dict[str, Any]) -> Parts:
     source, columns, rules = data.get("source"), data.get("columns", []), data.get("rules")
     format_given = source.get("format") if isinstance(source, dict) else None
     event_time, unknown_fields = data.get("event_time"), data.get("unknown_fields")
-    named = [(i, c["name"], _attempt(Column, c)) for i, c in enumerate(columns) if _has_name(c)] if isinstance(columns, list) else None
+    named = (
+        [(i, c["name"], _attempt(Column, c)) for i, c in enumerate(columns) if isinstance(c, dict) and isinstance(c.get("name"), str)]
+        if isinstance(columns, list)
+        else None
+    )
     return Parts(
         format=format_given if format_given in ("json", "raw") else None,
         columns=tuple(named) if named is not None and (named or not columns) else None,
@@ -74,10 +78,6 @@ def parts_of(data: dict[str, Any]) -> Parts:
 def _each(kind: Any, given: Any) -> tuple[tuple[int, Any], ...]:
     """The valid elements of a list, with their indexes."""
     return tuple((i, made) for i, each in enumerate(given) if (made := _attempt(kind, each))) if isinstance(given, list) else ()
-
-
-def _has_name(column: Any) -> bool:
-    return isinstance(column, dict) and isinstance(column.get("name"), str)
 
 
 def _attempt(kind: Any, value: Any) -> Any:

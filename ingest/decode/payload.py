@@ -22,7 +22,7 @@ def payload_hashes(columns: Iterable[tuple[str, pa.Array]], rows: int) -> Hashes
     total = np.zeros(rows, np.uint64)
     for name, array in columns:
         for part, values in _parts(name, array):
-            own = hashed(np.full(rows, _of_name(part)), values)
+            own = hashed(np.full(rows, row_hashes([pa.array([part])])[0]), values)
             total += own if not values.null_count else np.where(_valid(values), own, np.uint64(0))
     return total
 
@@ -35,10 +35,6 @@ def _parts(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     yield name, pa.array(np.zeros(len(array), bool), mask=~_valid(array))
     for field, values in zip(array.type, array.flatten(), strict=True):
         yield from _parts(f"{name}.{field.name}", values)
-
-
-def _of_name(name: str) -> np.uint64:
-    return np.uint64(row_hashes([pa.array([name])])[0])
 
 
 def _valid(array: pa.Array) -> np.ndarray:

@@ -85,7 +85,11 @@ def data_files(path: str, partition_by: Sequence[str]) -> list[str]:
     """All data files in the folder of the table at `path`, whether a version has them or not."""
     folder = os.path.realpath(local_path(path))
     found = (each for each in Path(folder).rglob("*") if not each.is_dir())
-    return [str(each) for each in found if not any(_hidden(part, partition_by) for part in each.relative_to(folder).parts)]
+
+    def hidden(part: str) -> bool:
+        return part[0] in "._" and part != CHANGE_DATA and part.partition("=")[0] not in partition_by
+
+    return [str(each) for each in found if not any(map(hidden, each.relative_to(folder).parts))]
 
 
 def unneeded(table: LiveTable, paths: Sequence[str]) -> list[str]:
@@ -101,7 +105,3 @@ def unlink(paths: Sequence[str]) -> None:
         for each in (path, path.with_name(f".{path.name}.crc")):
             with suppress(FileNotFoundError):
                 each.unlink()
-
-
-def _hidden(part: str, partition_by: Sequence[str]) -> bool:
-    return part[0] in "._" and part != CHANGE_DATA and part.partition("=")[0] not in partition_by

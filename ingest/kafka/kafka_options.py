@@ -86,7 +86,8 @@ class KafkaOptions:
         if self.protocol.endswith("SSL"):
             arguments.update(self._tls())
         if self.protocol.startswith("SASL"):
-            arguments.update(self._sasl())
+            mechanism, username, password = self._login()
+            arguments |= {"sasl_mechanism": mechanism, "sasl_plain_username": username, "sasl_plain_password": password}
         return arguments
 
     def without_secrets(self, text: str) -> str:
@@ -131,10 +132,6 @@ class KafkaOptions:
         if self.options.get("ssl.endpoint.identification.algorithm") == "":
             found["ssl_check_hostname"] = False
         return found
-
-    def _sasl(self) -> dict[str, Any]:
-        mechanism, username, password = self._login()
-        return {"sasl_mechanism": mechanism, "sasl_plain_username": username, "sasl_plain_password": password}
 
     def _login(self) -> tuple[str, str, str]:
         mechanism = self.options.get("sasl.mechanism", "GSSAPI")

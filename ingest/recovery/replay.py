@@ -62,10 +62,6 @@ def _inserted(batch_commit: BatchCommit, columns: str) -> str:
     inside = in_ranges(batch_commit.positions, QUARANTINE)
     records = "SELECT `partition` AS p, `offset` AS o FROM {quarantine} "
     records += f"WHERE state <> '{REPLAYED}' AND topic_id = {quoted(batch_commit.topic.id)} AND ({inside})"
-    rows = f"SELECT {columns} FROM {{target}} WHERE {_of_batch(batch_commit)}"
+    of_batch = f"_epoch = {batch_commit.id.epoch} AND _batch = {batch_commit.id.number} AND ({in_ranges(batch_commit.positions, TARGET)})"
+    rows = f"SELECT {columns} FROM {{target}} WHERE {of_batch}"
     return f"({rows}) r LEFT SEMI JOIN ({records}) q ON q.p = r.p AND q.o = r.o"
-
-
-def _of_batch(batch_commit: BatchCommit) -> str:
-    inside = in_ranges(batch_commit.positions, TARGET)
-    return f"_epoch = {batch_commit.id.epoch} AND _batch = {batch_commit.id.number} AND ({inside})"

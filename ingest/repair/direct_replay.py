@@ -148,7 +148,8 @@ def _found(
 ) -> Found:
     """The selected records of this topic: decoded, copies marked, and compared with the target where the contract says so."""
     found = arrow(DataFusion(), f"{RECORDS}{selection.condition}", quarantine=At(places.quarantine, version))
-    records = pa.Table.from_batches([_as_kafka(batch) for batch in found], KAFKA)
+    batches = ([batch.column(field.name).cast(field.type) for field in KAFKA] for batch in found)
+    records = pa.Table.from_batches([pa.RecordBatch.from_arrays(columns, schema=KAFKA) for columns in batches], KAFKA)
     here = records.filter(pc.equal(records["topic_id"], source.topic_id)).drop_columns(["topic_id"])
     target = writer.looked_at(places.target)
     assert target.state is not None, "the look refuses a table without commits"
@@ -163,10 +164,6 @@ def _found(
     if contract.conflicts == "table":
         staged.compare(target, epochs)
     return Found(staged, reasons, records.num_rows - here.num_rows)
-
-
-def _as_kafka(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([batch.column(field.name).cast(field.type) for field in KAFKA], schema=KAFKA)
 
 
 def _decoded(plan: EventPlan, records: pa.Table, event_id: Sequence[str]) -> tuple[Part, Part, Counter[str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.table_definitions import NO_VECTORS
 from ingest.runtime.files import files_of
-from ingest.runtime.places import Places, log_folder, proofs_folder
+from ingest.runtime.places import Places, log_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,6 @@ def left(session: SparkSession | None, places: Places, topic: str) -> list[Left]
             "the log's file (30 days, or delta.logRetentionDuration)",
         ),
         Left("the database", f"outbox, dead letters, ids of sinks, effects, and the tables that a sink fills: {PAGE} has the SQL"),
-        *_proofs(places),
         Left(
             str(log_folder(places.lake)),
             "the message of an error in Spark's output may quote a value; deleted after 30 days, or now by you",
@@ -55,8 +54,3 @@ def _vectors(session: SparkSession | None, places: Places) -> Iterator[Left]:
         if state is not None and state.properties.get(VECTORS) == "true":
             what = f"{VECTORS} is on, so erased rows stay in its files until REORG TABLE ... APPLY (PURGE) and a VACUUM after it"
             yield Left(path, what)
-
-
-def _proofs(places: Places) -> Iterator[Left]:
-    if (folder := proofs_folder(places)).exists():
-        yield Left(str(folder), "the finding ROW_TWICE of an older proof may name event ids; newer ones name positions")

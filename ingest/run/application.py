@@ -211,8 +211,9 @@ class Application:
                 if failure is None and self.trigger.once and self.interrupted is None and self._absent is None:
                     failure = self._checked(session, query, at_work=False)
                 _end_table(display, results[query.contract.name], failure)
-            for query in self._due(active):
-                if failure := self._checked(session, query, at_work=True):
+            for query in active:
+                due = self.checks is not None and self.interrupted is None and self.checks.due(query.contract.name)
+                if due and (failure := self._checked(session, query, at_work=True)):
                     refused[query.contract.name] = failure
                     query.ask_to_stop()
             display.tick()
@@ -234,9 +235,6 @@ class Application:
         query.notes.clear()
         while query.maintained:  # another thread may add one
             display.note(query.maintained.pop(0))
-
-    def _due(self, active: Sequence[TableQuery]) -> list[TableQuery]:
-        return [query for query in active if self.checks and self.interrupted is None and self.checks.due(query.contract.name)]
 
     def _checked(self, session: SparkSession, query: TableQuery, *, at_work: bool) -> IngestError | None:
         return self.checks.check(session, query.places, at_work=at_work) if self.checks else None

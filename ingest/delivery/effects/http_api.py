@@ -110,7 +110,10 @@ class HttpApi:
             return Unknown(_told(answer))
         if not answer.whole:
             return Unknown(f"the look-up's answer is compressed, or longer than {self._body_bytes_max:,} bytes; see body_bytes_max")
-        return self._found(answer.body) if self._found_in is None else self._found_in(answer.body)
+        if self._found_in is not None:
+            return self._found_in(answer.body)
+        reference = self._reference(answer.body)
+        return Unknown("the look-up's answer has no reference; see found_in") if reference is None else Accepted(reference)
 
     def _call(self, method: str, url: str, more: Mapping[str, str], body: bytes | None) -> HttpAnswer | HttpFailure:
         def headers() -> Mapping[str, str]:
@@ -120,10 +123,6 @@ class HttpApi:
             return made
 
         return HttpCall(self._pool, method, url, headers, body, self.timeout_s, self._body_bytes_max).outcome()
-
-    def _found(self, body: bytes) -> Accepted | Unknown:
-        reference = self._reference(body)
-        return Unknown("the look-up's answer has no reference; see found_in") if reference is None else Accepted(reference)
 
     def _reference(self, body: bytes) -> str | None:
         try:

@@ -103,7 +103,8 @@ class Sink:
         if not 1 <= len(name) <= NAME_CHARACTERS_MAX or batch < 1 or attempts < 1:
             expected = f"a name of 1 to {NAME_CHARACTERS_MAX} characters, at least 1 of the others."
             raise InvalidInput("SINK_OPTION", f"{name=}, {batch=}, {attempts=}.", expected=expected, remedy="correct them.")
-        options = _options(name, batch, instance, consumer_options or {})
+        options = {"max_poll_records": batch, **(consumer_options or {})} | ({"group_instance_id": instance} if instance else {})
+        options = AtLeastOnce().consumer_options(name, **options)
         self._name, self._batch, self._kafka = name, batch, as_options(kafka)
         self.counts = Counts()
         self._failing: dict[TopicPartition, float] = {}  # since when
@@ -231,11 +232,6 @@ class Sink:
     def _release(self) -> None:
         if self._own_engine:
             self._engine.dispose()
-
-
-def _options(name: str, batch: int, instance: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    more = {"max_poll_records": batch, **given} | ({"group_instance_id": instance} if instance else {})
-    return AtLeastOnce().consumer_options(name, **more)
 
 
 def _by_place(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:

@@ -169,7 +169,8 @@ class Broker:
         log = self.folder / "server.log"
         self._logged_before = log.stat().st_size if log.exists() else 0
         if not (self.folder / "data" / "meta.properties").exists():
-            cluster_id = _cluster_id()
+            # In Kafka's format, without dashes: a leading one would be mistaken for an option.
+            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
             format_it = [*command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
             with output.open("ab") as console:
                 run = partial(
@@ -224,11 +225,6 @@ def _tail(log: Path, offset: int) -> str:
     with log.open("rb") as content:
         content.seek(offset if log.stat().st_size >= offset else 0)  # the log was rolled meanwhile
         return content.read().decode(errors="replace")
-
-
-def _cluster_id() -> str:
-    """A new cluster id in Kafka's format, without dashes: a leading one would be mistaken for an option."""
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 
 def _unusable(folder: Path, error: OSError) -> InvalidEnvironment:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine, Table, func, select
+from sqlalchemy import ColumnElement, Engine, Table, func, select
 
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
@@ -133,7 +133,7 @@ class _Race:
         """Returns the exit code and the output of `ingest verify`."""
         self._until(lambda: self._rows(chain.books.bookings) > self._payments // 3, "a third of the payments are booked")
         killed = lake.run(killed=True)
-        self._until(lambda: ours["application"].done and self._unpublished() == 0, "the outbox is empty")
+        self._until(lambda: ours["application"].done and self._rows(outbox, outbox.c.published_at.is_(None)) == 0, "the outbox is empty")
         ours["relay"].stop()
         self._until(lambda: self._rows(chain.books.bookings) >= self._payments, "all payments are booked")
         ours["transform"].stop()
@@ -145,7 +145,9 @@ class _Race:
         self._say("lake", "KILLED after its Delta commit, before Spark noted it")
         last = lake.run(killed=False)
         self._until(lambda: last.poll() is not None, "the lake has read everything")
-        self._until(lambda: self._settled() >= self._payments, "all charges are settled")
+        self._until(
+            lambda: self._rows(effect, effect.c.state.in_(("SUCCESS", "FAILED", "HELD"))) >= self._payments, "all charges are settled"
+        )
         ours["charge"].stop()
         verify = lake.verify()
         self._until(lambda: verify.poll() is not None and theirs["application"].done and self._quiet(), "the naive chain is quiet")
@@ -167,18 +169,10 @@ class _Race:
             time.sleep(POLL_S)
         self._say("demo", what, detail=True)
 
-    def _rows(self, table: Table) -> int:
+    def _rows(self, table: Table, where: ColumnElement[bool] | None = None) -> int:
         with self._engine.connect() as connection:
-            return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
-
-    def _unpublished(self) -> int:
-        with self._engine.connect() as connection:
-            return int(connection.execute(select(func.count()).where(outbox.c.published_at.is_(None))).scalar_one())
-
-    def _settled(self) -> int:
-        with self._engine.connect() as connection:
-            ended = effect.c.state.in_(("SUCCESS", "FAILED", "HELD"))
-            return int(connection.execute(select(func.count()).where(ended)).scalar_one())
+            counted = select(func.count()).select_from(table)
+            return int(connection.execute(counted if where is None else counted.where(where)).scalar_one())
 
     def _quiet(self) -> bool:
         """Whether the naive consumer has done nothing for a while."""

@@ -60,15 +60,13 @@ def quarantine_reasons(tables: OpenTables, *, hidden: bool) -> tuple[Reason, ...
     found = []
     for code, states in counts.items():
         number = {state: states[state]["n"] if state in states else 0 for state in ("open", "replayed", "dropped")}
-        newest = BatchId.of(states["open"]["newest"]) if "open" in states else None
-        samples = () if newest is None else _samples(tables, code, newest, hidden)
-        found.append(Reason(code=printable(code, 80), samples=samples, **number))
+        samples: list[Sample] = []
+        if "open" in states:
+            newest = BatchId.of(states["open"]["newest"])
+            sql = SAMPLES.format(reason=quoted(code), epoch=newest.epoch, number=newest.number, samples=SAMPLES_MAX)
+            samples = [_sample(row, hidden) for row in tables.ask(sql)]
+        found.append(Reason(code=printable(code, 80), samples=tuple(samples), **number))
     return tuple(sorted(found, key=lambda reason: (-reason.open, reason.code)))
-
-
-def _samples(tables: OpenTables, code: str, newest: BatchId, hidden: bool) -> tuple[Sample, ...]:
-    sql = SAMPLES.format(reason=quoted(code), epoch=newest.epoch, number=newest.number, samples=SAMPLES_MAX)
-    return tuple(_sample(row, hidden) for row in tables.ask(sql))
 
 
 def _sample(row: dict[str, Any], hidden: bool) -> Sample:

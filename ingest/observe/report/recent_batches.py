@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from ingest.observe.report.ledger_figures import LedgerReader, NewBatch, iso
+from ingest.observe.report.ledger_figures import LedgerReader, iso
 from ingest.observe.report.open_tables import OpenTables
 
 # So many batches, unless fewer have so many rows: the cost stays the same however large the table is.
@@ -52,7 +52,10 @@ class RecentBatches:
 
 def recent_batches(tables: OpenTables, ledger: LedgerReader) -> RecentBatches | None:
     """The times of the newest batches; None if they have no rows in the table. Raises Unreadable."""
-    batches = _bounded(ledger.newest(BATCHES_MAX))
+    newest = ledger.newest(BATCHES_MAX)
+    # Those that together have at most ROWS_MAX rows, at least one.
+    sums = itertools.accumulate(each.inserted for each in newest)
+    batches = [each for at, (each, rows) in enumerate(zip(newest, sums, strict=True)) if at == 0 or rows <= ROWS_MAX]
     if not batches or "target" not in tables:
         return None
     values = ", ".join(f"({each.epoch}, {each.batch}, {each.at_s})" for each in batches)
@@ -78,9 +81,3 @@ def recent_batches(tables: OpenTables, ledger: LedgerReader) -> RecentBatches | 
     whole = by_id[None, None]
     records_per_s = sum(each.records_read for each in timed) / max(sum(times), 0.001)
     return RecentBatches(whole["median_s"], whole["p99_s"], times[len(times) // 2], times[-1], records_per_s, timed)
-
-
-def _bounded(newest: list[NewBatch]) -> list[NewBatch]:
-    """The newest batches that together have at most ROWS_MAX rows, at least one."""
-    rows = itertools.accumulate(each.inserted for each in newest)
-    return [each for at, (each, sum_of) in enumerate(zip(newest, rows, strict=True)) if at == 0 or sum_of <= ROWS_MAX]
