@@ -9,7 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 from ingest.repair.remains import PAGE, left
-from ingest.runtime.places import Places, proofs_folder
+from ingest.runtime.places import Places
 
 pytestmark = pytest.mark.unit
 
@@ -18,18 +18,14 @@ def test_places_are_listed_if_they_exist_here_and_the_page_describes_each(tmp_pa
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
     write_deltalake(places.target, pa.table({"id": ["a"]}), configuration={"delta.enableDeletionVectors": "true"})
     write_deltalake(places.quarantine, pa.table({"id": ["a"]}))
-    proofs = proofs_folder(places)
     always = ["Kafka", "the tables' logs", "the database", f"{places.lake}/logs", "copies"]
     assert [each.place for each in left(None, places, "orders")] == ["Kafka", places.target, *always[1:]]
-    proofs.mkdir(parents=True)
-    assert [each.place for each in left(None, places, "orders")] == ["Kafka", places.target, *always[1:3], str(proofs), *always[3:]]
     page = (Path(__file__).parents[3] / PAGE).read_text(encoding="utf-8")
     for words in (
         "**Kafka.**",
         "**Deletion vectors.**",
         "**Delta's log**",
         "**The database**",
-        "**Proof files**",
         "**Spark's output**",
         "- Copies",
     ):
