@@ -168,7 +168,10 @@ def reconcile(
             due = time.monotonic() + every
             while not stop() and time.monotonic() < due:
                 time.sleep(min(0.2, every))
-        _print_counts(effect, counts, as_json)
+        if as_json:
+            print_json("effects-reconcile", ok=True, effect=effect, states=dict(counts))
+        else:
+            out_line(", ".join(f"{number:,} {state}" for state, number in sorted(counts.items())) or "nothing was due")
 
 
 def _person() -> str:
@@ -177,13 +180,6 @@ def _person() -> str:
     except (OSError, KeyError):  # a container's user without a name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
-
-
-def _print_counts(effect: str, counts: Counter[Any], as_json: bool) -> None:
-    if as_json:
-        print_json("effects-reconcile", ok=True, effect=effect, states=dict(counts))
-    else:
-        out_line(", ".join(f"{number:,} {state}" for state, number in sorted(counts.items())) or "nothing was due")
 
 
 def _print_rows(verb: str, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -45,23 +45,14 @@ class Answer:
             for batch in self._reader:
                 taken = batch if batch.num_rows <= left else batch.slice(0, int(left))
                 # By position: two columns may have the same name.
-                columns = [
-                    column.cast(field.type, safe=False).to_pylist(maps_as_pydicts="strict")
-                    if column.type != field.type
-                    else _values(column)
-                    for column, field in zip(taken.columns, self._schema, strict=True)
-                ]
+                typed = (column.cast(field.type, safe=False) for column, field in zip(taken.columns, self._schema, strict=True))
+                columns = [column.to_pylist(maps_as_pydicts="strict") for column in typed]
                 yield from zip(*columns, strict=True)
                 left -= taken.num_rows
                 if left <= 0:
                     return
         except Exception as error:
             raise self._error(error) from error
-
-
-def _values(column: pa.Array) -> list[Any]:
-    values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
-    return values
 
 
 def plain(value: Any) -> Plain:

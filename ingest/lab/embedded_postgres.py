@@ -105,7 +105,12 @@ class Postgres:
         if not (self._data / "PG_VERSION").exists():
             self._create([*prefix, str(binaries / "initdb"), "-D", where], owner, log)
         elif not self._passfile.exists():
-            raise _password_gone(self.folder)
+            raise InvalidEnvironment(
+                "POSTGRES_PASSWORD",
+                f"{self.folder} holds a database and no file passfile with its password.",
+                expected="both, as `ingest postgres start` makes them.",
+                remedy="delete the folder, or name another one with --data.",
+            )
         self._passfile.chmod(0o600)  # else libpq would not use it
         known = (self.folder / "port").exists() and not self._wanted_port
         port = self._wanted_port or (self.port if known else free_port())
@@ -237,15 +242,6 @@ def _not_as_root(why: str) -> InvalidEnvironment:
 def _unusable(folder: Path, error: OSError) -> InvalidEnvironment:
     found, expected = f"the folder {folder} cannot be used ({error}).", "a folder that this user can read and write."
     return InvalidEnvironment("POSTGRES_FOLDER", found, expected=expected, remedy="name another one with --data.")
-
-
-def _password_gone(folder: Path) -> InvalidEnvironment:
-    return InvalidEnvironment(
-        "POSTGRES_PASSWORD",
-        f"{folder} holds a database and no file passfile with its password.",
-        expected="both, as `ingest postgres start` makes them.",
-        remedy="delete the folder, or name another one with --data.",
-    )
 
 
 def _failed(log: Path) -> InvalidEnvironment:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
-from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import unledgered
 from ingest.recovery.decision import Refuse, Start, decide
 from ingest.recovery.replay import unfinished
-from ingest.recovery.start_state import StartState
 from ingest.recovery.state_reader import read_start_state
 from ingest.runtime.places import Places
 
@@ -41,12 +40,12 @@ def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -
     assert broker is not None, "it was asked"
     starts = decision.offsets if isinstance(decision, Start) else {}
     number = sum(end - starts.get(partition, broker.bounds[partition][0]) for partition, end in broker.ends().items())
-    begun = isinstance(decision, Start) and not decision.first and state.quarantine.snapshot is not None
-    return Waiting(number, not begun or _uncommitted(places, logs.target, state))
-
-
-def _uncommitted(places: Places, log: DeltaLog, state: StartState) -> bool:
-    newest = state.target.newest
+    if not isinstance(decision, Start) or decision.first or state.quarantine.snapshot is None:
+        return Waiting(number, True)
+    newest, log = state.target.newest, logs.target
     assert newest is not None, "this is no first start"
     ahead = state.quarantine.newest is not None and state.quarantine.newest > newest.id
-    return ahead or bool(unledgered(log, places.name, state.ledger)) or unfinished(DataFusion(), places, log, newest) is not None
+    unledgered_or_not_replayed = (
+        bool(unledgered(log, places.name, state.ledger)) or unfinished(DataFusion(), places, log, newest) is not None
+    )
+    return Waiting(number, ahead or unledgered_or_not_replayed)

@@ -39,7 +39,7 @@ from ingest.runtime.files import files_of
 from ingest.runtime.places import Places, pages_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,13 @@ def erase(writer: TableWriter, places: Places, erasure: Erasure, *, history: boo
 
     Raises InvalidInput CONDITION_INVALID and TABLE_MISSING, and Refused SHADOW_EXISTS.
     """
-    _refuse_shadow(writer.session, places)
+    if shadow_exists(writer.session, places):
+        raise Refused(
+            "SHADOW_EXISTS",
+            f"{shadow_of(places).root} has copies of the rows, from a rebuild of {places.name}. A later --swap would bring them back.",
+            expected="no rebuild that is unfinished.",
+            remedy=f"`ingest rebuild {places.name} --discard` removes the shadow, or --swap finishes the rebuild.",
+        )
     files = files_of(places.lake, writer.session)
     versions = [version_of(DeltaLog(files, path)) for path in (places.target, places.quarantine)]
     rows, records = _found(writer, places, erasure)
@@ -192,13 +198,3 @@ def _remove_pages(places: Places) -> bool | None:
         return None
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
-
-
-def _refuse_shadow(session: SparkSession | None, places: Places) -> None:
-    if shadow_exists(session, places):
-        raise Refused(
-            "SHADOW_EXISTS",
-            f"{shadow_of(places).root} has copies of the rows, from a rebuild of {places.name}. A later --swap would bring them back.",
-            expected="no rebuild that is unfinished.",
-            remedy=f"`ingest rebuild {places.name} --discard` removes the shadow, or --swap finishes the rebuild.",
-        )

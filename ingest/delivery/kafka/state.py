@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import LogTruncationError, OffsetOutOfRangeError
@@ -147,7 +147,10 @@ class States:
                         remedy="find out who deletes them; start again to restore what is left, if that is enough.",
                     ) from error
                 for record in records:
-                    _apply(kept, record)
+                    if record.value is None:
+                        kept.pop(record.key, None)
+                    else:
+                        kept[record.key] = record.value
                 if time.monotonic() - moved > _RESTORE_STALL_S:
                     raise RunStopped(
                         "STATE_NOT_RESTORED",
@@ -155,10 +158,3 @@ class States:
                         expected="a changelog that can be read to its end.",
                         remedy="`ingest transactions` shows which transaction blocks it; start again when that one has ended.",
                     )
-
-
-def _apply(kept: dict[bytes, bytes], record: Any) -> None:
-    if record.value is None:
-        kept.pop(record.key, None)
-    else:
-        kept[record.key] = record.value

@@ -75,7 +75,12 @@ def add(
     row = dict(zip(_COLUMNS, values, strict=True))
     given: Any = connection
     if iscoroutinefunction(given.execute):
-        raise _asynchronous()
+        raise InvalidInput(
+            "OUTBOX_ASYNC",
+            "the connection is asynchronous: `add` would return before anything is stored.",
+            expected="a synchronous Session, Connection or Cursor.",
+            remedy="with SQLAlchemy, call it through `await session.run_sync(lambda session: add(session, ...))`.",
+        )
     if hasattr(given, "get_bind") or hasattr(given, "dialect"):  # a Session, or a Connection
         core = given.connection() if hasattr(given, "get_bind") else given
         if getattr(core.connection.dbapi_connection, "autocommit", False):
@@ -106,15 +111,6 @@ def _bytes(payload: Payload) -> bytes | None:
         return payload
     text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode()
-
-
-def _asynchronous() -> InvalidInput:
-    return InvalidInput(
-        "OUTBOX_ASYNC",
-        "the connection is asynchronous: `add` would return before anything is stored.",
-        expected="a synchronous Session, Connection or Cursor.",
-        remedy="with SQLAlchemy, call it through `await session.run_sync(lambda session: add(session, ...))`.",
-    )
 
 
 def _autocommit() -> InvalidInput:

@@ -86,7 +86,9 @@ class Broker:
             state = self.state
             if state is not None and state.process.alive():
                 if self._wanted_port not in (0, state.port):
-                    raise _port_differs(self.folder, state.port, self._wanted_port)
+                    found = f"the broker in {self.folder} runs on port {state.port}, not {self._wanted_port}."
+                    remedy = f"ingest broker stop --data {self.folder}, or use port {state.port}."
+                    raise InvalidEnvironment("BROKER_RUNNING", found, expected="one port per folder.", remedy=remedy)
                 return self
             if shutil.disk_usage(self.folder).free < DISK_FREE_BYTES_MIN:
                 raise _disk_full(self.folder)
@@ -236,11 +238,4 @@ def _disk_full(folder: Path) -> InvalidEnvironment:
     wanted = f"{DISK_FREE_BYTES_MIN // 2**20} MB free for the broker's logs."
     return InvalidEnvironment(
         "DISK_FULL", f"too little space is left under {folder}.", expected=wanted, remedy="free space or give another --data folder."
-    )
-
-
-def _port_differs(folder: Path, has: int, wanted: int) -> InvalidEnvironment:
-    found = f"the broker in {folder} runs on port {has}, not {wanted}."
-    return InvalidEnvironment(
-        "BROKER_RUNNING", found, expected="one port per folder.", remedy=f"ingest broker stop --data {folder}, or use port {has}."
     )
