@@ -23,7 +23,7 @@ from ingest.decode.event_plan import BatchSource
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
 from ingest.delta.commit import Commit
-from ingest.delta.table_writer import SparkWriter
+from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.offsets import OffsetRange, Planned, planned
 from ingest.ledger.ledger_row import inserted_by_partition
 from ingest.recovery.epoch import Epoch
@@ -102,14 +102,7 @@ class Clock:
 def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     """Write a batch (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
     clock = Clock()
-    # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
-    number = spark_number + FIRST_BATCH
-    plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
-    reread = table.read_before(plan.ranges)
-    crash_points.at("after_offset_log", number)
-
-    # 2 Check that this run still owns the table, and that nobody has changed the tables since its last look.
-    table.batch_commit(number, plan.ranges)
+    number, plan, reread = begin(table, spark_number)
 
     # 3 Decode once, and count with one ordinary aggregation so that retried tasks count once.
     source = BatchSource(table.epoch.writer.topic.id, table.epoch.writer.epoch, number, plan.planned_at)
@@ -132,7 +125,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
 
         # 4 Quarantine first: the target commit of a batch then proves its quarantine commit.
         stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, reread=reread)
-        counts = {p: Counts(t.read, n := stored.get(p, 0), t.duplicates + t.failed - n) for p, t in batch_counts.counts.items()}
+        counts = batch_counts.outcome(stored)
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
@@ -142,23 +135,46 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         crash_points.at("during_target", number, table.epoch.checkpoint)
         still = partial(table.batch_commit, number, plan.ranges, counts)
         commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, batch_counts.bounds, still)
-        table.epoch.look_back.again()
-        table.starts = {each.partition: each.end for each in plan.ranges}
-        crash_points.at("after_target", number)
         clock.lap("merge")
+    return finish(table, SparkWriter(records.sparkSession), commit, clock, reread=reread)
 
+
+def begin(table: Table, spark_number: int) -> tuple[int, Planned, bool]:
+    """Steps 1 and 2: the batch's number, its offset range, and whether earlier batches have read any of its offsets."""
+    # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
+    number = spark_number + FIRST_BATCH
+    plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
+    crash_points.at("after_offset_log", number)
+
+    # 2 Check that this run still owns the table, and that nobody has changed the tables since its last look.
+    table.batch_commit(number, plan.ranges)
+    return number, plan, table.read_before(plan.ranges)
+
+
+def finish(table: Table, writer: TableWriter, commit: Commit, clock: Clock, *, reread: bool) -> BatchReport:
+    """What follows the target's commit; returns the outcome of the batch from that commit."""
     batch_commit = commit.batch_commit
     assert batch_commit is not None, "found by its BatchCommit"
+    number = batch_commit.id.number
+    table.epoch.look_back.again()
+    table.starts = batch_commit.ends
+    crash_points.at("after_target", number)
+
     # 7 Mark quarantined records that are rows now. Then the ledger: a projection of the target's commits, which may lag but never lead.
     table.refuse_lost()
     if reread:
-        replay(SparkWriter(records.sparkSession), table.places, batch_commit)
+        replay(writer, table.places, batch_commit)
         crash_points.at("after_replayed", number)
     table.epoch.ledger.saw(commit, batch_commit)
-    table.epoch.ledger.append_if_due(records.sparkSession)
+    table.epoch.ledger.append_if_due(writer.session)
     crash_points.at("after_ledger", number)
     clock.lap("ledger")
-    return report(table, batch_commit, commit, clock)
+    counts = [each for _, each in batch_commit.counts]
+    read, quarantined = sum(c.read for c in counts), sum(c.quarantined for c in counts)
+    inserted = sum(f.records or 0 for f in commit.added)
+    figures = (read, inserted, read - quarantined - inserted, quarantined)
+    seconds = time.monotonic() - clock.started
+    return BatchReport(table.places.name, batch_commit.id.epoch, number, *figures, commit.version, seconds, batch_commit.ends, clock.steps)
 
 
 def refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int, plan: Planned) -> None:
@@ -219,16 +235,3 @@ def _stored(ranked: DataFrame, table: Table, number: int, commit: Commit, offere
     rows = ranked.sparkSession.read.format("delta").option("versionAsOf", commit.version).load(table.places.quarantine)
     rows = rows.where((F.col("epoch") == table.epoch.writer.epoch) & (F.col("batch") == number))
     return {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
-
-
-def report(table: Table, batch_commit: BatchCommit, commit: Commit, clock: Clock) -> BatchReport:
-    """The outcome of a batch from its commit."""
-    counts = [each for _, each in batch_commit.counts]
-    read, quarantined = sum(c.read for c in counts), sum(c.quarantined for c in counts)
-    inserted = sum(f.records or 0 for f in commit.added)
-    duplicate = read - quarantined - inserted
-    seconds = time.monotonic() - clock.started
-    figures = (read, inserted, duplicate, quarantined)
-    return BatchReport(
-        table.places.name, batch_commit.id.epoch, batch_commit.id.number, *figures, commit.version, seconds, batch_commit.ends, clock.steps
-    )

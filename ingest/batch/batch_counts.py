@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import with_payload
 from ingest.decode.payload import PAYLOAD
+from ingest.delta.batch_commit import Counts
 
 
 def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:
@@ -93,6 +95,10 @@ class BatchCounts:
     def read(self) -> int:
         """All records."""
         return sum(each.read for each in self.counts.values())
+
+    def outcome(self, stored: Mapping[int, int]) -> dict[int, Counts]:
+        """The counts for the target's commit, by partition. `stored`: how many records the quarantine did not contain before."""
+        return {p: Counts(c.read, n := stored.get(p, 0), c.duplicates + c.failed - n) for p, c in self.counts.items()}
 
     def without(self, later: pa.Table) -> BatchCounts:
         """The counts without these rows (from `later_copies`) among the winners."""

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.batch import dedup, outputs, refused, staging
-from ingest.batch.batch import BatchReport, Clock, Table, refuse_poisoned, report
+from ingest.batch.batch import BatchReport, Clock, Table, begin, finish, refuse_poisoned
 from ingest.batch.batch_counts import BatchCounts, PartitionCounts
 from ingest.batch.dedup import POSITION, TIME
 from ingest.batch.outputs import QUARANTINE, STAGED, TARGET
@@ -36,7 +36,7 @@ from ingest.decode.arrow_rule import arrow_rules
 from ingest.decode.decoder import for_workers
 from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.delta import data_file, partition, statistics, stored_rows
-from ingest.delta.batch_commit import FIRST_BATCH, Counts
+from ingest.delta.batch_commit import Counts
 from ingest.delta.data_file import StagedFile
 from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.direct_fit import listed
@@ -45,8 +45,7 @@ from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation, nothing_stored
 from ingest.delta.table_definitions import QUARANTINE_FIELDS
 from ingest.kafka.intervals import Intervals
-from ingest.kafka.offsets import Planned, planned
-from ingest.recovery.replay import replay
+from ingest.kafka.offsets import Planned
 from ingest.runtime import crash_points
 from ingest.runtime.files import local_path
 
@@ -64,15 +63,7 @@ QUARANTINE_STATISTICS = ("partition", "offset", "epoch", "batch")
 def process_direct(records: DataFrame, spark_number: int, table: Table, writer: DirectWriter) -> BatchReport:
     """Write a batch (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
     clock = Clock()
-    # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
-    number = spark_number + FIRST_BATCH
-    plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
-    reread = table.read_before(plan.ranges)
-    crash_points.at("after_offset_log", number)
-
-    # 2 Check that this run still owns the table, and that nobody has changed the tables since its last look.
-    table.batch_commit(number, plan.ranges)
-
+    number, plan, reread = begin(table, spark_number)  # steps 1 and 2
     batch = _Batch(records, table, number, plan, writer)
     new: list[StagedFile] = []
     try:
@@ -95,7 +86,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
 
         # 5 Quarantine first: the target's commit then proves the quarantine's.
         stored = batch.quarantine(staged, reread=reread)
-        outcome = {p: Counts(c.read, n := stored.get(p, 0), c.duplicates + c.failed - n) for p, c in counts.counts.items()}
+        outcome = counts.outcome(stored)
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
@@ -113,23 +104,8 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         batch.remove_unnamed()
         raise
     staged.rows.remove(new)
-    table.epoch.look_back.again()
-    table.starts = {each.partition: each.end for each in plan.ranges}
-    crash_points.at("after_target", number)
     clock.lap("target")
-
-    batch_commit = commit.batch_commit
-    assert batch_commit is not None, "found by its BatchCommit"
-    # 7 Mark quarantined records that are rows now. Then the ledger: a projection of the target's commits, which may lag but never lead.
-    table.refuse_lost()
-    if reread:
-        replay(writer, table.places, batch_commit)
-        crash_points.at("after_replayed", number)
-    table.epoch.ledger.saw(commit, batch_commit)
-    table.epoch.ledger.append_if_due(None)
-    crash_points.at("after_ledger", number)
-    clock.lap("ledger")
-    return report(table, batch_commit, commit, clock)
+    return finish(table, writer, commit, clock, reread=reread)
 
 
 class _Batch:

@@ -131,7 +131,7 @@ EPOCH, LOOK = "recovery/epoch.py", "recovery/state_reader.py"
 MERGE = "commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, batch_counts.bounds, still)"
 QUARANTINE = "stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, reread=reread)"
 NO_QUARANTINE = "stored: Mapping[int, int] = {}"
-AFTER_TARGET = 'crash_points.at("after_target", number)'
+FINISH = "finish(table, SparkWriter(records.sparkSession), commit, clock, reread=reread)"
 SET_TRANSACTION_ID = ("session.conf.set(APP_ID, batch_commit.app_id)", "session.conf.set(VERSION, str(batch_commit.id.txn_version))")
 SET_MARK = "session.conf.set(METADATA, batch_commit.to_json())\n    try:\n        yield"
 OUTER = f"session = SparkSession._instantiatedSession or session\n    {SET_TRANSACTION_ID[0]}"
@@ -143,7 +143,7 @@ LEDGER_FIRST = f"""from ingest.delta.delta_log import Commit
         table.epoch.ledger.saw(Commit(version, plan.planned_at, "MERGE", {{early.app_id: early.id.txn_version}}, early.to_json()), early)
         table.epoch.ledger.append()
         {MERGE}"""
-PLAN = "plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)"
+PLAN = "number, plan, reread = begin(table, spark_number)"
 PLAN_FROM_DATA = f"""{PLAN}
     seen = records.groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
     plan = replace(plan, ranges=tuple(OffsetRange(p, first, last + 1) for p, first, last in sorted(map(tuple, seen))))"""
@@ -207,7 +207,7 @@ MUTANTS = {
         "I4", BATCH, "if reread and (checks or batch_counts.failed):", "if False:", read_again_strictly, OPEN_TOO
     ),
     "a record that becomes a row stays open in the quarantine": one(
-        "I4", BATCH, "replay(SparkWriter(records.sparkSession), table.places, batch_commit)", "pass", read_again_kindly, OPEN_TOO
+        "I4", BATCH, "replay(writer, table.places, batch_commit)", "pass", read_again_kindly, OPEN_TOO
     ),
     "poison is dropped": one("I5", BATCH, QUARANTINE, NO_QUARANTINE, plain, "dropped"),
     "an exception is swallowed": one("I5", QUERY, RAISE, RAISE[18:], raised_after_quarantine, "is lost"),
@@ -224,7 +224,7 @@ MUTANTS = {
     "the quarantine is written after the target": Mutant(
         "I7",
         BATCH,
-        ((QUARANTINE, NO_QUARANTINE), (AFTER_TARGET, f"{AFTER_TARGET}\n        {QUARANTINE}")),
+        ((QUARANTINE, NO_QUARANTINE), (f"return {FINISH}", f"done = {FINISH}\n    {QUARANTINE}\n    return done")),
         killed_after_target,
         "is in neither target nor quarantine",
     ),

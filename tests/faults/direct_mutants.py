@@ -17,7 +17,7 @@ KEPT = "unit/delta/test_expired_files.py::test_a_file_stays_as_long_as_a_version
 CLEANED = "unit/repair/test_maintenance.py::test_commits_older_than_the_logs_retention_go_below_a_checkpoint_and_a_start_and_verify_go_on"
 DIRECT, FILES, WRITER, PUT = "batch/direct.py", "batch/staged_parts.py", "delta/direct_writer.py", "delta/put.py"
 FENCE = "if table.state.transactions.get(batch_commit.app_id, -1) >= batch_commit.id.txn_version:"
-QUARANTINE, AFTER_TARGET = "stored = batch.quarantine(staged, reread=reread)", '    crash_points.at("after_target", number)\n'
+QUARANTINE, FINISH = "stored = batch.quarantine(staged, reread=reread)", "finish(table, writer, commit, clock, reread=reread)"
 REWRITTEN = "written = [write_partition(self.folder, rows, self.statistics, file.partition_values, self.prefix)]"
 FOUND = "        self._on_disk(found)\n        return found"
 # Takes all files of the batch in the folder, not those that Spark's result names.
@@ -159,8 +159,8 @@ DIRECT_MUTANTS = (
         DIRECT,
         QUARANTINE,
         "stored = staged.failed()",
-        AFTER_TARGET,
-        f"{AFTER_TARGET}    batch.quarantine(staged, reread=reread)\n",
+        f"return {FINISH}",
+        f"done = {FINISH}\n    batch.quarantine(staged, reread=reread)\n    return done",
     ),
     (
         "a rule that is NULL holds",
