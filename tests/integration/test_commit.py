@@ -134,7 +134,7 @@ def test_if_the_store_reports_an_error_after_a_commit_the_log_decides(desk: Make
 
         monkeypatch.setattr(writer, name, without_reply)
 
-    lose_the_reply("_append_nothing")
+    lose_the_reply("append_nothing")
     lose_the_reply("_insert_missing")
     one = desk()
     report = one.batch(order("a"), "{")
