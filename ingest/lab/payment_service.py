@@ -4,13 +4,11 @@
         service.fault("close_after")        # the next charge is made, and the connection is closed without an answer
 
 `POST /charges` with `amount_cents` and the header Idempotency-Key; `GET /charges?key=…` finds what was done under a key; `GET /charges`
-lists all charges. `POST /control` sets faults and properties from another process. Every charge is appended to a file, so that a killed
-service remembers. `python -m ingest.lab.payment_service FILE --port N` runs it alone.
+lists all charges. Every charge is appended to a file, so that a new service remembers.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import socket
 import threading
@@ -40,10 +38,9 @@ class PaymentService:
     `declines_over_cents`: larger amounts are declined.
     """
 
-    def __init__(self, file: Path, *, port: int = 0, honours_key: bool = True, forgets: bool = False, declines_over_cents: int = 10**9):
-        self._file, self._port = file, port
-        self.honours_key, self.forgets, self.declines_over_cents = honours_key, forgets, declines_over_cents
-        self.slow_s = _SLOW_S
+    def __init__(self, file: Path, *, honours_key: bool = True) -> None:
+        self._file, self._port = file, 0
+        self.honours_key, self.forgets, self.declines_over_cents, self.slow_s = honours_key, False, 10**9, _SLOW_S
         self.requests: Counter[str] = Counter()  # charges and look-ups that were asked for, by method
         self.released = threading.Event()
         self._faults: list[str] = []
@@ -154,9 +151,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         service = self.payment_service
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path == "/control":
-            self._control(request)
-            return
         fault = service.requested("POST", FAULTS[:-1])
         match fault:
             case "error_before":
@@ -193,15 +187,6 @@ class _Handler(BaseHTTPRequestHandler):
         found = service.found(key[0])
         self._answer(404, {"error": "never seen"}) if found is None else self._answer(200, found)
 
-    def _control(self, wanted: dict[str, Any]) -> None:
-        if (fault := wanted.pop("fault", None)) is not None:
-            self.payment_service.fault(fault, wanted.pop("times", 1))
-        for name, value in wanted.items():
-            if name not in ("honours_key", "forgets", "declines_over_cents", "slow_s"):
-                return self._answer(400, {"error": f"no property {name}"})
-            setattr(self.payment_service, name, value)
-        self._answer(200, {})
-
     def _answer(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         content = json.dumps(body).encode()
         self.send_response(HTTPStatus(status))
@@ -215,18 +200,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the tests read the charges."""
-
-
-def main() -> None:
-    """Run the service until it is killed."""
-    parser = argparse.ArgumentParser(description="A payment service that can misbehave, on 127.0.0.1.")
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
-    service = PaymentService(given.file, port=given.port).start()
-    print(service.url, flush=True)
-    threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()
