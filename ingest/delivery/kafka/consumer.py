@@ -171,7 +171,8 @@ class Consumer:
 
     def _batch(self, records: list[Any], work: Callable[[Any], object], stop: Callable[[], bool]) -> None:
         self._dropped.clear()
-        if isinstance(self.mode, AtMostOnce) and not self._committed(_after(records)):
+        after = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
+        if isinstance(self.mode, AtMostOnce) and not self._committed(after):
             self._member.forget()  # uncommitted records are read again, by us or by the partition's new owner
             return
         paused: set[TopicPartition] = set()
@@ -283,7 +284,3 @@ class Consumer:
         for place in gone:
             late = self._done.offsets.pop(place, None) is not None and not finished
             self.counts.late_commits += late
-
-
-def _after(records: list[Any]) -> dict[TopicPartition, int]:
-    return {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}

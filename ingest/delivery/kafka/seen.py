@@ -78,7 +78,10 @@ class SeenIds:
             with self._stored():
                 if fresh:
                     self.connection.execute("INSERT INTO seen (id) VALUES (?)", (event_id,))
-                    self._prune()
+                    newest = self._newest()
+                    if newest - self._pruned_at >= max(1, int(self._keep * _SLACK)):
+                        self.connection.execute("DELETE FROM seen WHERE number <= ?", (newest - self._keep,))
+                        self._pruned_at = newest
                 self.connection.execute("COMMIT")
         except BaseException:
             if self.connection.in_transaction:  # SQLite may have rolled back by itself
@@ -94,9 +97,3 @@ class SeenIds:
 
     def _newest(self) -> int:
         return int(self.connection.execute("SELECT coalesce(max(number), 0) FROM seen").fetchone()[0])
-
-    def _prune(self) -> None:
-        newest = self._newest()
-        if newest - self._pruned_at >= max(1, int(self._keep * _SLACK)):
-            self.connection.execute("DELETE FROM seen WHERE number <= ?", (newest - self._keep,))
-            self._pruned_at = newest

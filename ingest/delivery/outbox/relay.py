@@ -253,7 +253,15 @@ class Relay:
     def _recover(self, error: Exception, *, final: bool) -> None:
         """Prepare for another attempt, or raise the error."""
         if final and self._slow:
-            raise _too_slow(self._sending[0], self._timeout_s) from error
+            row = self._sending[0]
+            found = f"event {row.event_id} ({len(row.payload or b''):,} bytes) alone takes longer than a transaction may"
+            raise RunStopped(
+                "RELAY_TOO_SLOW",
+                f"{found}, which is {self._timeout_s:g} s.",
+                expected="brokers that acknowledge one record within that time.",
+                remedy="find out why they are slow (a quota, the network, a disk), or give transactions more time with "
+                "--transaction-timeout-ms.",
+            ) from error
         if (
             final
             or (isinstance(error, DBAPIError) and not is_temporary(error))
@@ -285,15 +293,6 @@ def _fenced(transactional_id: str) -> RunStopped:
         f"another producer takes the transactional id {transactional_id} again and again, although this relay leads its outbox.",
         expected="one database for each outbox that publishes to one Kafka.",
         remedy="look for the relay of a copy of this database, such as a restored backup, and stop it or give it another Kafka.",
-    )
-
-
-def _too_slow(row: Unpublished, timeout_s: float) -> RunStopped:
-    return RunStopped(
-        "RELAY_TOO_SLOW",
-        f"event {row.event_id} ({len(row.payload or b''):,} bytes) alone takes longer than a transaction may, which is {timeout_s:g} s.",
-        expected="brokers that acknowledge one record within that time.",
-        remedy="find out why they are slow (a quota, the network, a disk), or give transactions more time with --transaction-timeout-ms.",
     )
 
 

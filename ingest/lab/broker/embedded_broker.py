@@ -196,18 +196,14 @@ class Broker:
         if self._die_with_parent:
             atexit.register(self.stop)
         try:
-            self._wait_until_it_answers(port)
+            deadline = time.monotonic() + START_DEADLINE_S
+            while not broker_probe.answers(f"{HOST}:{port}", timeout_s=2.0):
+                if self._child.poll() is not None or time.monotonic() > deadline:
+                    raise self._failure(port)
+                time.sleep(0.05)
         except BaseException:
             self.kill()
             raise
-
-    def _wait_until_it_answers(self, port: int) -> None:
-        assert self._child is not None
-        deadline = time.monotonic() + START_DEADLINE_S
-        while not broker_probe.answers(f"{HOST}:{port}", timeout_s=2.0):
-            if self._child.poll() is not None or time.monotonic() > deadline:
-                raise self._failure(port)
-            time.sleep(0.05)
 
     def _failure(self, port: int) -> InvalidEnvironment:
         """The reason of a failed start, from the output and log lines of this start."""

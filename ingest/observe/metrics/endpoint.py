@@ -35,7 +35,8 @@ def served(address: str, tables: Sequence[str], shown: Display, checks: Mapping[
     host, port = parse_address(address)
     board = Board("run")
     try:
-        server = _listening(host, port, board)
+        family, _, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        server: LocalServer = type("_Server", (LocalServer,), {"address_family": family})(at, _Handler.factory(board.registry))
     except OSError as error:
         raise InvalidEnvironment(
             "METRICS_PORT_TAKEN",
@@ -65,10 +66,3 @@ def parse_address(text: str) -> tuple[str, int]:
             remedy="correct --metrics or INGEST_METRICS.",
         )
     return host.strip("[]") or LOOPBACK, int(port)
-
-
-def _listening(host: str, port: int, board: Board) -> LocalServer:
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    kind = type("_Server", (LocalServer,), {"address_family": family})
-    server: LocalServer = kind(address, _Handler.factory(board.registry))
-    return server
