@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.batch.conflicts import CONFLICT, DUPLICATE
-from ingest.batch.dedup import DIFFERS, POSITION, later_copies
+from ingest.batch.dedup import DIFFERS, POSITION, later_copies, twice
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import with_payload
@@ -36,11 +36,12 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]
     ids = event_id_columns(contract)
     hashed = F.xxhash64(*(f"`{name}`" for name in ids))
     batch_counts = count_batch(ranked, contract)
-    twice = _twice(events.where(good).select(hashed.alias("__hash")).toArrow())
-    if twice.num_rows == 0:
+    hashes = events.where(good).select(hashed.alias("__hash")).toArrow().column(0).to_numpy()
+    if not (rows := twice(hashes)).size:
         return ranked, batch_counts
     session = events.sparkSession
-    copies = events.where(good).join(F.broadcast(session.createDataFrame(twice)), hashed == F.col("__hash"), "left_semi")
+    again = session.createDataFrame(pa.table({"__hash": np.unique(hashes[rows])}))
+    copies = events.where(good).join(F.broadcast(again), hashed == F.col("__hash"), "left_semi")
     columns = [F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids)]
     later = later_copies(with_payload(copies, contract).select(*columns, *POSITION, PAYLOAD).toArrow()).select([*POSITION, DIFFERS])
     if later.num_rows == 0:
@@ -56,11 +57,6 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]
         }
     )
     return marked.drop("__copy", "__differs"), batch_counts.without(later)
-
-
-def _twice(hashes: pa.Table) -> pa.Table:
-    ordered = np.sort(hashes.column(0).to_numpy())
-    return pa.table({"__hash": np.unique(ordered[1:][ordered[1:] == ordered[:-1]])})
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,12 @@ KILLS: dict[Name, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True)
 class Killed:
-    """One kill. `after_s` is the time since that start; `checkpoint_files` were deleted after it, with the whole folder."""
+    """One kill. `after_s` is the time since that start."""
 
     pipeline: Name
     pid: int
     jvm_pid: int | None
     after_s: float
-    checkpoint_files: int
 
 
 @dataclass
@@ -154,12 +153,11 @@ class Pipeline:
         if code != -signal.SIGKILL:
             raise self._failed(f"should have been killed, but ended with exit code {code}")
         self.say(self.name, f"KILLED {self._to_kill[0][1]}")
-        files = 0
         if len(self._to_kill) == 1:
             files = sum(path.is_file() for path in self.checkpoints.rglob("*"))
             shutil.rmtree(self.checkpoints)
             self.say(self.name, f"DELETED the folder of its checkpoints, {files} files")
-        self.kills.append(Killed(self.name, child.pid, self._jvm_pid, now - self._started_at, files))
+        self.kills.append(Killed(self.name, child.pid, self._jvm_pid, now - self._started_at))
 
     def _common(self) -> list[str]:
         words = [contract.name for contract in self.contracts]
