@@ -48,18 +48,16 @@ effects = typer.Typer(name="effects", help="Calls to external APIs: show them, a
 app.add_typer(effects)
 
 
-@effects.command()
-def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(effects, "database_url")
+def status(env: o.Environment, as_json: o.Json = False) -> None:
     """Count each effect's calls by state, with the age of the oldest open one.
 
     Example: ingest effects status --json
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.effects.effect_report import status as status_of
     from ingest.runtime.printable import aligned
 
-    engine = schema.checked(database_url)
-    found = status_of(engine)
+    found = status_of(env.database)
     if as_json:
         print_json("effects-status", ok=True, effects=[asdict(each) for each in found])
         return
@@ -76,60 +74,41 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
         out_line("Held calls wait for a person: ingest effects list --state HELD")
 
 
-@effects.command(name="list")
-def list_calls(
-    effect: OneOrAll = None,
-    state: InState = None,
-    limit: Limit = 100,
-    database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
-    as_json: o.Json = False,
-) -> None:
+@o.verb(effects, "database_url", name="list")
+def list_calls(env: o.Environment, effect: OneOrAll = None, state: InState = None, limit: Limit = 100, as_json: o.Json = False) -> None:
     """List calls with their state, the API's reference and the last reason.
 
     Example: ingest effects list charge --state held
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.effects.effect_report import calls
     from ingest.delivery.effects.effect_row import State
 
-    engine = schema.checked(database_url)
-    _print_rows("effects-list", calls(engine, effect, None if state is None else State(state), limit), as_json)
+    _print_rows("effects-list", calls(env.database, effect, None if state is None else State(state), limit), as_json)
 
 
-@effects.command()
-def history(effect: Effect, event_id: EventId, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(effects, "database_url")
+def history(env: o.Environment, effect: Effect, event_id: EventId, as_json: o.Json = False) -> None:
     """Show each state that a call has been in, with the worker or person, the reason and the time.
 
     Example: ingest effects history charge order-17
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.effects.effect_report import history as history_of
 
-    engine = schema.checked(database_url)
-    _print_rows("effects-history", history_of(engine, effect, event_id), as_json)
+    _print_rows("effects-history", history_of(env.database, effect, event_id), as_json)
 
 
-@effects.command()
-def settle(
-    effect: Effect,
-    event_id: EventId,
-    decision: As,
-    why: Why,
-    database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
-    as_json: o.Json = False,
-) -> None:
+@o.verb(effects, "database_url")
+def settle(env: o.Environment, effect: Effect, event_id: EventId, decision: As, why: Why, as_json: o.Json = False) -> None:
     """Decide about a call that nobody else can settle. Look at the API first: send-again repeats the call without asking it.
 
     Example: ingest effects settle charge order-17 --as success --why 'charge ch_42 is on the statement'
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.effects.effect_report import settle as settle_call
     from ingest.runtime.errors import InvalidInput
 
     if not why.strip():
         raise InvalidInput("USAGE", "--why is empty.", expected="a reason, which the call's history keeps.", remedy="add it.")
-    engine = schema.checked(database_url)
-    row = settle_call(engine, effect, event_id, decision.value, why, _person())
+    row = settle_call(env.database, effect, event_id, decision.value, why, _person())
     if as_json:
         print_json("effects-settle", ok=True, effect=effect, event_id=event_id, state=row.state)
         return

@@ -30,16 +30,15 @@ def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = 
         out_line(f"the tables have version {after} now ({'there were none' if before is None else f'before: {before}'})")
 
 
-@database.command()
-def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(database, "database_url")
+def status(env: o.Environment, as_json: o.Json = False) -> None:
     """Check that the tables are complete and unchanged. Exit 3: they are not, and the error says why.
 
     Example: ingest database status --json
     """
     from ingest.delivery.database import schema
 
-    engine = schema.checked(database_url)
-    version, _ = schema.version(engine)
+    version, _ = schema.version(env.database)
     if as_json:
         print_json("database-status", ok=True, version=version)
     else:

@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from sqlalchemy import Engine
 
     from ingest.contract.definition import Contract
     from ingest.kafka.kafka_options import KafkaOptions
@@ -57,6 +58,7 @@ class Environment:
     checkpoints: Checkpoints = CHECKPOINTS_DEFAULT
     bootstrap_servers: BootstrapServers = BOOTSTRAP_DEFAULT
     master: Master = MASTER_DEFAULT
+    database_url: DatabaseUrl = DATABASE_DEFAULT
 
     @property
     def is_local(self) -> bool:
@@ -64,6 +66,13 @@ class Environment:
         from ingest.runtime.files import is_local
 
         return is_local(self.lake) and is_local(self.checkpoints)
+
+    @property
+    def database(self) -> Engine:
+        """The database with our tables, checked. Raises as `schema.checked`."""
+        from ingest.delivery.database import schema
+
+        return schema.checked(self.database_url)
 
     @property
     def kafka(self) -> KafkaOptions:
@@ -100,8 +109,9 @@ class Environment:
 def verb(group: typer.Typer, *more: str, name: str | None = None) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Add a verb to a group. Each of its parameters whose type is a dataclass stands for one option a field, and gets their values.
 
-    An Environment stands for --project, --lake and those of its options that `more` names.
+    An Environment stands for --project, --lake and those of its options that `more` names; with `database_url` for the latter alone.
     """
+    names = more if "database_url" in more else ("project", "lake", *more)
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         taken: dict[str, Any] = {}
@@ -117,7 +127,7 @@ def verb(group: typer.Typer, *more: str, name: str | None = None) -> Callable[[C
                 option = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
                 if each.annotation is not Environment:
                     own.append(option)
-                elif field.name in ("project", "lake", *more):
+                elif field.name in names:
                     environment.append(option)
 
         @wraps(function)

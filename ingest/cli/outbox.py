@@ -78,16 +78,15 @@ def relay(
             out_line(f"{counts.published:,} events published, {counts.parked:,} parked, {counts.repeated:,} batches sent again")
 
 
-@outbox.command()
-def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(outbox, "database_url")
+def status(env: o.Environment, as_json: o.Json = False) -> None:
     """Show the backlog, the age of its oldest event, the rate of the last minute, and parked events.
 
     Example: ingest outbox status --json
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.outbox.unpublished import backlog, parked
 
-    engine = schema.checked(database_url)
+    engine = env.database
     state, rows = backlog(engine), parked(engine)
     if as_json:
         print_json("outbox-status", ok=True, **asdict(state), parked_rows=rows)
@@ -101,34 +100,30 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
         out_line("After their cause is mended: ingest outbox retry")
 
 
-@outbox.command()
-def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(outbox, "database_url")
+def retry(env: o.Environment, event_ids: EventIds = None, as_json: o.Json = False) -> None:
     """Let the relay try parked events again.
 
     Example: ingest outbox retry order-17
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.outbox.unpublished import retry as retry_parked
 
-    engine = schema.checked(database_url)
-    number = retry_parked(engine, event_ids or [])
+    number = retry_parked(env.database, event_ids or [])
     if as_json:
         print_json("outbox-retry", ok=True, retried=number)
     else:
         out_line(f"{number:,} events will be published again")
 
 
-@outbox.command()
-def purge(older_than_days: Days = 7.0, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(outbox, "database_url")
+def purge(env: o.Environment, older_than_days: Days = 7.0, as_json: o.Json = False) -> None:
     """Delete old published events, 5,000 in a transaction. Unpublished and parked events are never deleted.
 
     Example: ingest outbox purge --older-than-days 30
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.outbox.unpublished import purge as purge_published
 
-    engine = schema.checked(database_url)
-    number = purge_published(engine, timedelta(days=older_than_days))
+    number = purge_published(env.database, timedelta(days=older_than_days))
     if as_json:
         print_json("outbox-purge", ok=True, deleted=number)
     else:

@@ -71,20 +71,15 @@ def run(
             )
 
 
-@sink.command()
-def status(
-    database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT, as_json: o.Json = False
-) -> None:
+@o.verb(sink, "database_url", "bootstrap_servers")
+def status(env: o.Environment, as_json: o.Json = False) -> None:
     """Show next offset, lag, owner, stored events, duplicates and dead letters of each sink and partition.
 
     Example: ingest sink status --json
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.sink.sink_status import statuses
-    from ingest.kafka.kafka_options import KafkaOptions
 
-    engine = schema.checked(database_url)
-    rows = statuses(engine, KafkaOptions.from_environment(bootstrap_servers))
+    rows = statuses(env.database, env.kafka)
     if as_json:
         print_json("sink-status", ok=True, partitions=rows)
         return
@@ -102,17 +97,15 @@ def status(
     out_line(*(aligned([titles, *cells], right=range(2, 8)) if rows else ["no sink has read anything"]))
 
 
-@sink.command()
-def dead(name: SinkName = None, limit: Limit = 100, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(sink, "database_url")
+def dead(env: o.Environment, name: SinkName = None, limit: Limit = 100, as_json: o.Json = False) -> None:
     """List dead letters: position, event id, error and time. Their bytes are in the table oncelake_dead_letter.
 
     Example: ingest sink dead payments --limit 10
     """
-    from ingest.delivery.database import schema
     from ingest.delivery.sink.sink_status import dead_letters
 
-    engine = schema.checked(database_url)
-    rows = dead_letters(engine, name, limit)
+    rows = dead_letters(env.database, name, limit)
     if as_json:
         print_json("sink-dead", ok=True, dead_letters=rows)
         return
