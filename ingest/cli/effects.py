@@ -54,10 +54,11 @@ def status(env: o.Environment, as_json: o.Json = False) -> None:
 
     Example: ingest effects status --json
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.effects.effect_report import status as status_of
     from ingest.runtime.printable import aligned
 
-    found = status_of(env.database)
+    found = status_of(checked(env.database_url))
     if as_json:
         print_json("effects-status", ok=True, effects=[asdict(each) for each in found])
         return
@@ -80,10 +81,11 @@ def list_calls(env: o.Environment, effect: OneOrAll = None, state: InState = Non
 
     Example: ingest effects list charge --state held
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.effects.effect_report import calls
     from ingest.delivery.effects.effect_row import State
 
-    _print_rows("effects-list", calls(env.database, effect, None if state is None else State(state), limit), as_json)
+    _print_rows("effects-list", calls(checked(env.database_url), effect, None if state is None else State(state), limit), as_json)
 
 
 @o.verb(effects, "database_url")
@@ -92,9 +94,10 @@ def history(env: o.Environment, effect: Effect, event_id: EventId, as_json: o.Js
 
     Example: ingest effects history charge order-17
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.effects.effect_report import history as history_of
 
-    _print_rows("effects-history", history_of(env.database, effect, event_id), as_json)
+    _print_rows("effects-history", history_of(checked(env.database_url), effect, event_id), as_json)
 
 
 @o.verb(effects, "database_url")
@@ -103,12 +106,13 @@ def settle(env: o.Environment, effect: Effect, event_id: EventId, decision: As, 
 
     Example: ingest effects settle charge order-17 --as success --why 'charge ch_42 is on the statement'
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.effects.effect_report import settle as settle_call
     from ingest.runtime.errors import InvalidInput
 
     if not why.strip():
         raise InvalidInput("USAGE", "--why is empty.", expected="a reason, which the call's history keeps.", remedy="add it.")
-    row = settle_call(env.database, effect, event_id, decision.value, why, _person())
+    row = settle_call(checked(env.database_url), effect, event_id, decision.value, why, _person())
     if as_json:
         print_json("effects-settle", ok=True, effect=effect, event_id=event_id, state=row.state)
         return

@@ -38,7 +38,7 @@ def status(env: o.Environment, as_json: o.Json = False) -> None:
     """
     from ingest.delivery.database import schema
 
-    version, _ = schema.version(env.database)
+    version, _ = schema.version(schema.checked(env.database_url))
     if as_json:
         print_json("database-status", ok=True, version=version)
     else:

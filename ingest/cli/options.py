@@ -14,7 +14,6 @@ import typer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from sqlalchemy import Engine
 
     from ingest.contract.definition import Contract
     from ingest.kafka.kafka_options import KafkaOptions
@@ -66,13 +65,6 @@ class Environment:
         from ingest.runtime.files import is_local
 
         return is_local(self.lake) and is_local(self.checkpoints)
-
-    @property
-    def database(self) -> Engine:
-        """The database with our tables, checked. Raises as `schema.checked`."""
-        from ingest.delivery.database import schema
-
-        return schema.checked(self.database_url)
 
     @property
     def kafka(self) -> KafkaOptions:

@@ -84,9 +84,10 @@ def status(env: o.Environment, as_json: o.Json = False) -> None:
 
     Example: ingest outbox status --json
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.outbox.unpublished import backlog, parked
 
-    engine = env.database
+    engine = checked(env.database_url)
     state, rows = backlog(engine), parked(engine)
     if as_json:
         print_json("outbox-status", ok=True, **asdict(state), parked_rows=rows)
@@ -106,9 +107,10 @@ def retry(env: o.Environment, event_ids: EventIds = None, as_json: o.Json = Fals
 
     Example: ingest outbox retry order-17
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.outbox.unpublished import retry as retry_parked
 
-    number = retry_parked(env.database, event_ids or [])
+    number = retry_parked(checked(env.database_url), event_ids or [])
     if as_json:
         print_json("outbox-retry", ok=True, retried=number)
     else:
@@ -121,9 +123,10 @@ def purge(env: o.Environment, older_than_days: Days = 7.0, as_json: o.Json = Fal
 
     Example: ingest outbox purge --older-than-days 30
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.outbox.unpublished import purge as purge_published
 
-    number = purge_published(env.database, timedelta(days=older_than_days))
+    number = purge_published(checked(env.database_url), timedelta(days=older_than_days))
     if as_json:
         print_json("outbox-purge", ok=True, deleted=number)
     else:

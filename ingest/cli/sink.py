@@ -77,9 +77,10 @@ def status(env: o.Environment, as_json: o.Json = False) -> None:
 
     Example: ingest sink status --json
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.sink.sink_status import statuses
 
-    rows = statuses(env.database, env.kafka)
+    rows = statuses(checked(env.database_url), env.kafka)
     if as_json:
         print_json("sink-status", ok=True, partitions=rows)
         return
@@ -103,9 +104,10 @@ def dead(env: o.Environment, name: SinkName = None, limit: Limit = 100, as_json:
 
     Example: ingest sink dead payments --limit 10
     """
+    from ingest.delivery.database.schema import checked
     from ingest.delivery.sink.sink_status import dead_letters
 
-    rows = dead_letters(env.database, name, limit)
+    rows = dead_letters(checked(env.database_url), name, limit)
     if as_json:
         print_json("sink-dead", ok=True, dead_letters=rows)
         return
