@@ -15,7 +15,6 @@ from contextlib import suppress
 from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 from urllib.parse import quote
 
@@ -188,7 +187,7 @@ class Postgres:
     def __enter__(self) -> Postgres:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _reap(self, *, wait: bool = False) -> None:

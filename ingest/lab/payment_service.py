@@ -17,7 +17,6 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -77,7 +76,7 @@ class PaymentService:
     def __enter__(self) -> PaymentService:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 from kafka import TopicPartition
@@ -60,7 +60,7 @@ class _Call:
 Result: TypeAlias = Performed | str
 
 
-class EffectConsumer:
+class EffectConsumer(AbstractContextManager["EffectConsumer"]):
     """A member of the group `group_id`, which has begun (`begin_group`). A context manager; `run` in one thread.
 
     `event_id` gives a record's event id, `request_of` the bytes to send. Records for which `needed` returns False need no call.
@@ -103,10 +103,7 @@ class EffectConsumer:
         self._topic_ids = {name: describe(connection, name).id for name in names}
         self._member = Member(connection, names, made, buffer=Buffer(), rebalance=rebalance, dropped=self._drop)
 
-    def __enter__(self) -> EffectConsumer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._member.close()
 
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Effected:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
@@ -69,7 +69,7 @@ class _Progress:
     since: float = field(default_factory=time.monotonic)
 
 
-class Consumer:
+class Consumer(AbstractContextManager["Consumer"]):
     """Reads `topics` as a member of `group_id`, which has begun in them (`begin_group`). A context manager; for one thread.
 
     It commits offsets every `commit_records` records or `commit_ms`, when partitions are revoked, and at the end. In at_most_once it
@@ -120,9 +120,6 @@ class Consumer:
         except BaseException:
             self._member.close()
             raise
-
-    def __enter__(self) -> Consumer:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._member.close()

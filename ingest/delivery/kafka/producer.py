@@ -7,6 +7,7 @@ with Producer(AtLeastOnce(), "127.0.0.1:9092") as producer:
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from ingest.kafka.kafka_options import KafkaOptions
 FLUSH_WITHIN_S: Final = 45.0
 
 
-class Producer:
+class Producer(AbstractContextManager["Producer"]):
     """Sends records one by one. A context manager that waits for all of them at the end of the block.
 
     If an exception leaves the block, it waits too and re-raises the exception, with a note if records were not acknowledged. A signal
@@ -39,9 +40,6 @@ class Producer:
         self._within_s = flush_within_s
         self._in_flight = InFlight()
         self._made = producer(as_options(kafka), mode.producer_options(**options))
-
-    def __enter__(self) -> Producer:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:

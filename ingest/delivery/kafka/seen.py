@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from ingest.delivery.kafka.delivery_errors import StoreFailed
@@ -19,7 +18,7 @@ KEEP: Final = 1_000_000
 _SLACK: Final = 0.05
 
 
-class SeenIds:
+class SeenIds(AbstractContextManager["SeenIds"]):
     """The last `keep` event ids, in an SQLite file. A context manager; for one thread.
 
     It does not recognise a copy that arrives more than `keep` ids after the first one, or one that another instance with another file
@@ -47,10 +46,7 @@ class SeenIds:
                 self.close()
                 raise
 
-    def __enter__(self) -> SeenIds:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

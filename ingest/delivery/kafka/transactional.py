@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import methodcaller
-from types import TracebackType
 from typing import Any, Final, Literal
 
 from kafka import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -86,7 +85,7 @@ class Transaction:
         self._offsets.setdefault(group, {}).update(marked)
 
 
-class TransactionalProducer:
+class TransactionalProducer(AbstractContextManager["TransactionalProducer"]):
     """A producer that sends only inside transactions. A context manager; not thread-safe.
 
     `options` are kafka-python's and are checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS,
@@ -102,10 +101,7 @@ class TransactionalProducer:
         self._busy = self._closed = False
         self._made: Any = producer(self._kafka, self._options)
 
-    def __enter__(self) -> TransactionalProducer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final
 
 from kafka import TopicPartition
@@ -58,7 +58,7 @@ class Transformed:
     repeated: int = 0
 
 
-class Transform:
+class Transform(AbstractContextManager["Transform"]):
     """One instance. A context manager; for one thread. Start up to one per partition, each with its own transactional id.
 
     The group `group_id` has begun in the source (`begin_group`).
@@ -119,10 +119,7 @@ class Transform:
             self._producer.close()
             raise
 
-    def __enter__(self) -> Transform:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._member.close()
         self._producer.close()
 

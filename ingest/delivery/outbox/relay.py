@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Final
 
 from kafka.errors import (
@@ -72,7 +72,7 @@ class Relayed:
     led: int = 0
 
 
-class Relay:
+class Relay(AbstractContextManager["Relay"]):
     """One relay. A context manager; for one thread. Start as many as you like for one outbox: one of them leads.
 
     `topic` is where an event goes; `{aggregatetype}` in it becomes the event's. A transaction has up to `batch` rows and `batch_bytes`
@@ -115,10 +115,7 @@ class Relay:
         self._fenced_at: list[float] = []
         self.counts = Relayed()
 
-    def __enter__(self) -> Relay:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lead.give_up()
 
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Relayed:

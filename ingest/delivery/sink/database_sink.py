@@ -15,9 +15,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, NoReturn
 
 from kafka import TopicPartition
@@ -66,7 +65,7 @@ class Counts:
     fenced: int = 0
 
 
-class Sink:
+class Sink(AbstractContextManager["Sink"]):
     """Reads `topics` as a member of the consumer group `name`, and calls `write` with new events. A context manager; for one thread.
 
     `write(connection, records)` inserts the business rows of up to `batch` records of one partition, in their order, and neither commits
@@ -124,10 +123,7 @@ class Sink:
             self._release()
             raise
 
-    def __enter__(self) -> Sink:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._member.close()
         self._release()
 

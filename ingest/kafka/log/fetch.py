@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,7 +60,7 @@ class Fetched:
     bounds: Bounds
 
 
-class TopicReader:
+class TopicReader(AbstractContextManager["TopicReader"]):
     """Reads one topic; a context manager. Raises InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED or TOPIC_UNKNOWN."""
 
     def __init__(self, kafka: KafkaOptions, topic: str, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
@@ -120,9 +121,6 @@ class TopicReader:
     def close(self) -> None:
         """Close the connections to the brokers."""
         self._client.close()
-
-    def __enter__(self) -> TopicReader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

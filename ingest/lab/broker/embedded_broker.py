@@ -12,7 +12,6 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from ingest.lab.broker import broker_probe
 from ingest.lab.broker.broker_config import HOST, LOG4J2, Listener, server_properties
@@ -132,7 +131,7 @@ class Broker:
     def __enter__(self) -> Broker:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _known(self) -> BrokerState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,16 +63,13 @@ def _behind_a_later_one(partition: Iterable[int]) -> int:
     return behind
 
 
-class Reader:
+class Reader(AbstractContextManager["Reader"]):
     """A plain consumer of one topic at one isolation level, without a group. A context manager."""
 
     def __init__(self, servers: str, topic: str, level: str) -> None:
         options = {"isolation_level": level, "enable_auto_commit": False, "metrics_enabled": False}
         self._consumer = KafkaConsumer(bootstrap_servers=servers, **options)
         self._topic = topic
-
-    def __enter__(self) -> Reader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()

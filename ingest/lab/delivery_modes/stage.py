@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,7 @@ _CHECK_EVERY_S: Final = 0.05
 _QUIET_S: Final = 1.5
 
 
-class Stage:
+class Stage(AbstractContextManager["Stage"]):
     """One candidate in one trial. A context manager that ends all of its processes. Use it from the main thread."""
 
     def __init__(self, broker: Broker, folder: Path, mode: str, records: int, group: int) -> None:
@@ -53,9 +54,6 @@ class Stage:
         self.working = Working(mode, broker.bootstrap_servers, self.source, self.sink, group)
         self._processes: list[subprocess.Popen[bytes]] = []
         self.restarts = 0
-
-    def __enter__(self) -> Stage:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:

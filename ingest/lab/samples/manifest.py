@@ -17,10 +17,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from ingest.lab.samples.mix import SampleTransaction
 from ingest.runtime.errors import InvalidInput
@@ -29,7 +29,7 @@ Ending = Literal["committed", "aborted", "unknown"]
 PoisonAt = tuple[str, str, int, int]
 
 
-class Manifest:
+class Manifest(AbstractContextManager["Manifest"]):
     """An open manifest file. Raises InvalidInput (MANIFEST_EXISTS) if the file exists and is not empty."""
 
     def __init__(self, path: Path) -> None:
@@ -43,10 +43,7 @@ class Manifest:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def sample(self, *, seed: int, topics: Mapping[str, int]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from ingest.delivery.kafka import ExactlyOnce, OutcomeUnknown, Transaction, TransactionAborted, TransactionalProducer
@@ -19,7 +19,7 @@ from ingest.lab.samples.mix import SampleRecord
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
-class Sender:
+class Sender(AbstractContextManager["Sender"]):
     """A transactional producer of the sample. A context manager.
 
     `options` are added to kafka-python's. Raises InvalidEnvironment (BROKER_UNREACHABLE), also later if the producer cannot be replaced.
@@ -28,9 +28,6 @@ class Sender:
     def __init__(self, bootstrap_servers: str, transactional_id: str, options: dict[str, Any], commit_timeout_s: float) -> None:
         mode = ExactlyOnce(transactional_id, TRANSACTION_TIMEOUT_MS)
         self._producer = TransactionalProducer(mode, bootstrap_servers, commit_within_s=commit_timeout_s, **{**_options(), **options})
-
-    def __enter__(self) -> Sender:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._producer.close()
