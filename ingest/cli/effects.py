@@ -121,14 +121,14 @@ def settle(env: o.Environment, effect: Effect, event_id: EventId, decision: As, 
         out_line(f"The next `ingest effects reconcile {effect}` sends it.")
 
 
-@effects.command()
+@o.verb(effects, "database_url")
 def reconcile(
+    env: o.Environment,
     effect: Effect,
     api: ApiObject,
     every: Every = None,
     attempts: Attempts = 8,
     lease: Lease = 60.0,
-    database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Settle the calls that are open, due and held by no worker. Several reconcilers share the work.
@@ -141,7 +141,7 @@ def reconcile(
     from ingest.delivery.database.database import connect
     from ingest.delivery.effects import Effects, State
 
-    made = Effects(effect, _loaded(api), connect(database_url), attempts=attempts, lease_s=lease)
+    made = Effects(effect, _loaded(api), connect(env.database_url), attempts=attempts, lease_s=lease)
     counts: Counter[State] = Counter()
     with until_signal() as stop:
         while not stop():

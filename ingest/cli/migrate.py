@@ -12,8 +12,8 @@ database = typer.Typer(name="database", help="Create and check the tables of out
 app.add_typer(database)
 
 
-@database.command()
-def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+@o.verb(database, "database_url")
+def migrate(env: o.Environment, as_json: o.Json = False) -> None:
     """Create the tables, or update those of an earlier version, in one transaction. The application's tables stay unchanged.
 
     Example: ingest database migrate --database-url postgresql://app@db1:5432/shop
@@ -21,7 +21,7 @@ def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = 
     from ingest.delivery.database import schema
     from ingest.delivery.database.database import connect
 
-    before, after = schema.migrate(connect(database_url))
+    before, after = schema.migrate(connect(env.database_url))
     if as_json:
         print_json("database-migrate", ok=True, before=before, after=after)
     elif before == after:

@@ -26,8 +26,9 @@ outbox = typer.Typer(name="outbox", help="Publish an application's outbox table 
 app.add_typer(outbox)
 
 
-@outbox.command()
+@o.verb(outbox, "database_url", "bootstrap_servers")
 def relay(
+    env: o.Environment,
     topic: Topic = "outbox.event.{aggregatetype}",
     once: Once = False,
     batch: Batch = 1_000,
@@ -35,8 +36,6 @@ def relay(
     transaction_timeout_ms: Timeout = 10_000,
     attempts: Attempts = 5,
     keep_days: KeepDays = None,
-    database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Publish events until SIGTERM or Ctrl-C. Of several relays of one outbox, one leads and the others stand by.
@@ -48,14 +47,13 @@ def relay(
     from ingest.cli.stop_signal import until_signal
     from ingest.delivery.database.database import connect
     from ingest.delivery.outbox.relay import POLL_MS, Relay
-    from ingest.kafka.kafka_options import KafkaOptions
 
-    kafka, keep = KafkaOptions.from_environment(bootstrap_servers), None if keep_days is None else timedelta(days=keep_days)
+    kafka, keep = env.kafka, None if keep_days is None else timedelta(days=keep_days)
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(LogLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[to_stderr])
     logging.getLogger("ingest.delivery.outbox").setLevel(logging.INFO)
-    engine = connect(database_url)
+    engine = connect(env.database_url)
     with (
         until_signal() as stop,
         Relay(

@@ -35,8 +35,9 @@ sink = typer.Typer(name="sink", help="Store events in PostgreSQL exactly once.",
 app.add_typer(sink)
 
 
-@sink.command()
+@o.verb(sink, "database_url", "bootstrap_servers")
 def run(
+    env: o.Environment,
     name: Name,
     topics: Topics,
     write: Writes,
@@ -45,8 +46,6 @@ def run(
     attempts: Attempts = 1,
     dead_letter: DeadLetters = True,
     once: Once = False,
-    database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
-    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Store events until SIGTERM or Ctrl-C. Start as many of one name as the topics have partitions: they share the work.
@@ -56,11 +55,10 @@ def run(
     from ingest.cli.stop_signal import until_signal
     from ingest.delivery.sink.database_sink import Sink
     from ingest.delivery.sink.record_id import parse
-    from ingest.kafka.kafka_options import KafkaOptions
 
-    kafka, function, find = KafkaOptions.from_environment(bootstrap_servers), _function(write), parse(event_id)
+    kafka, function, find = env.kafka, _function(write), parse(event_id)
     settings: dict[str, Any] = {"event_id": find, "batch": batch, "attempts": attempts, "dead_letter": dead_letter}
-    with until_signal() as stop, Sink(name, topics, function, database_url, kafka, **settings) as running:
+    with until_signal() as stop, Sink(name, topics, function, env.database_url, kafka, **settings) as running:
         counts = running.run(stop=stop, idle_s=ONCE_IDLE_S if once else float("inf"))
         if as_json:
             print_json("sink-run", ok=True, **asdict(counts))
