@@ -29,7 +29,7 @@ from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import definitions
-from ingest.delta.table_rows import linked, matching, rewritten
+from ingest.delta.table_rows import linked
 from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Bug, RunStopped
 from ingest.runtime.files import LocalFiles, local_path
