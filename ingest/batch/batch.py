@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ingest.batch.batch_counts import BatchCounts, count_batch, rank
 from ingest.batch.conflicts import mark_conflicts, with_bytes, without_rows
+from ingest.batch.halving import Source
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import as_text, decode
+from ingest.decode.decoder import as_text, decode, refused
 from ingest.decode.event_plan import BatchSource
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
@@ -59,7 +60,8 @@ class BatchReport:
 class Table:
     """The state that the batches of one table share, with the offsets where the next one starts.
 
-    `still_ours` raises if the topic was recreated, or if this run has lost its lock; `refuse_lost` only the latter.
+    `still_ours` raises if the topic was recreated, or if this run has lost its lock; `refuse_lost` only the latter. `source` reads the
+    records of a batch that fails again, in halves.
     """
 
     contract: Contract
@@ -69,6 +71,7 @@ class Table:
     still_ours: Callable[[], None] = lambda: None
     starts: Mapping[int, int] = field(init=False)
     refuse_lost: Callable[[], None] = lambda: None
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         self.starts = self.epoch.starts
@@ -107,7 +110,14 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     # 3 Decode once, and count with one ordinary aggregation so that retried tasks count once.
     source = BatchSource(table.epoch.writer.topic.id, table.epoch.writer.epoch, number, plan.planned_at)
     with ExitStack() as stack:
-        events = stack.enter_context(kept(decode(records, table.contract, source)))
+        attempt = lambda frame: stack.enter_context(kept(decode(frame, table.contract, source)))  # noqa: E731
+        try:
+            events = attempt(records)
+        except Exception as error:
+            if table.source is None:
+                raise
+            found, records, unreadable = table.source.in_halves(records, plan.ranges, attempt, error)
+            events = reduce(DataFrame.union, found, refused(records.sparkSession, table.contract, source, unreadable))
         clock.lap("decode")
         ranked, batch_counts = rank(events, table.contract)
         checks: list[Callable[[DataFrame], DataFrame]] = []

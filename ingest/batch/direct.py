@@ -24,7 +24,7 @@ from ingest.batch import dedup, outputs, refused, staging
 from ingest.batch.batch import BatchReport, Clock, Table, begin, finish, refuse_poisoned
 from ingest.batch.batch_counts import BatchCounts, PartitionCounts
 from ingest.batch.dedup import POSITION, TIME
-from ingest.batch.outputs import QUARANTINE, STAGED, TARGET
+from ingest.batch.outputs import QUARANTINE, STAGED, TARGET, is_small
 from ingest.batch.refused import EVENT_ID, Refused
 from ingest.batch.staged import Staged
 from ingest.batch.staged_parts import Part, Parts, remove_all
@@ -35,6 +35,7 @@ from ingest.decode.arrow_json import DETAIL
 from ingest.decode.arrow_rule import arrow_rules
 from ingest.decode.decoder import for_workers
 from ingest.decode.event_plan import BatchSource, event_plan
+from ingest.decode.events import Events
 from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import Counts
 from ingest.delta.data_file import StagedFile
@@ -147,7 +148,18 @@ class _Batch:
         hashed = () if contract.event_id.kind == "position" else event_id
         quarantined = self._refused()
         stage = Stage(events, self.target_folder, self.prefix, hashed, with_statistics, contract.conflicts == "table", quarantined)
-        found = self._run(for_workers(self._records), stage.rows)
+        attempt = lambda records: self._run(for_workers(records), stage.rows)  # noqa: E731
+        try:
+            found = attempt(self._records)
+        except Exception as error:
+            if self._table.source is None:
+                raise
+            parts, self._records, unreadable = self._table.source.in_halves(self._records, self._plan.ranges, attempt, error)
+            if unreadable.num_rows:
+                rows = pa.Table.from_batches([quarantined.decoded(Events(events).unwritable(unreadable))])
+                output = quarantined.staged(rows, small=is_small(rows))
+                parts.append({TARGET: [], QUARANTINE: [Part.of(row) for row in output.to_pylist()]})
+            found = {table: [part for each in parts for part in each[table]] for table in (TARGET, QUARANTINE)}
         rows = Parts(self.target_folder, events.schema, with_statistics, events.partition_by, self.prefix, found[TARGET])
         wrong = Parts(self.quarantine_folder, quarantined.schema, QUARANTINE_STATISTICS, (), self.prefix, found[QUARANTINE])
         return Staged(event_id, events.payload, rows, wrong)

@@ -12,7 +12,7 @@ from typing import cast
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -43,6 +43,13 @@ def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataF
     found = for_workers(records).mapInArrow(_worker(plan, keep_raw=by_spark), from_arrow_schema(plan.output))
     found = found.withColumn("__headers", F.from_json("__headers", HEADERS))
     return _ruled(found, contract) if by_spark else found
+
+
+def refused(session: SparkSession, contract: Contract, source: BatchSource, records: pa.RecordBatch) -> DataFrame:
+    """Records that no worker may see (`Events.unwritable`), as `decode` would refuse them."""
+    found = Events(plan := event_plan(contract, source, ())).unwritable(records)
+    frame = session.createDataFrame(pa.Table.from_batches([found]), from_arrow_schema(plan.output))
+    return frame.withColumn("__headers", F.from_json("__headers", HEADERS))
 
 
 def for_workers(records: DataFrame) -> DataFrame:

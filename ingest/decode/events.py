@@ -24,6 +24,9 @@ KEY, VALUE, HEADER_TEXTS = "__key", "__value", "__headers"
 MISSING_ID, NOT_UTF8, BROKEN_RULE = "missing_event_id", "not_utf8", "broken_rule"
 # In a task. More records with an error of which nothing here knows are a defect of ours.
 UNKNOWN_MAX = 100
+TIME = "_kafka_timestamp"
+# The years 1 to 9999, in microseconds since 1970.
+TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
 EVENT_ID, PAYLOAD_HASH = "_event_id", "_payload_hash"
 
 
@@ -84,17 +87,19 @@ class Events:
             self._unknown += 1
             if self._unknown > UNKNOWN_MAX:
                 raise
-            found = [self._unwritable(records, type(error).__name__)]
+            found = [self.unwritable(records.append_column(DETAIL, pa.array([type(error).__name__])))]
         yield from found
 
     def _split(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return self._json.decode([records]) if self._json is not None else iter([records])
 
-    def _unwritable(self, records: pa.RecordBatch, detail: str) -> pa.RecordBatch:
-        """Records that are refused without a look at their values."""
+    def unwritable(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Records that are refused without a look at their values; `__detail` has the causes."""
         given = dict(zip(records.schema.names, records.columns, strict=True))
         given |= {name: repeated(value, self._plan.schema.field(name).type, records.num_rows) for name, value in self._plan.constants}
-        given |= {REASON: pa.array([UNWRITABLE] * records.num_rows), DETAIL: pa.array([detail] * records.num_rows)}
+        given[REASON] = pa.array([UNWRITABLE] * records.num_rows)
+        if TIME in given:
+            given[TIME] = _of_calendar(given[TIME])[0]
         output = self._plan.output
         columns = [given.get(field.name, pa.nulls(records.num_rows, field.type)) for field in output]
         return pa.RecordBatch.from_arrays(columns, schema=output)
@@ -103,6 +108,8 @@ class Events:
         plan, rows = self._plan, batch.num_rows
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         faults = _Faults(columns.pop(REASON, None), columns.pop(DETAIL, None), rows)
+        columns[TIME], beyond = _of_calendar(columns[TIME])
+        faults.add(beyond, UNWRITABLE, TIME)
         if plan.json is None:
             columns |= {"key": columns[KEY], "value": columns[VALUE], "headers": headers_of(columns[HEADER_TEXTS])}
         for name, value in plan.constants:
@@ -149,6 +156,16 @@ class _Faults:
             mask = pa.array(new)
             self.reason, self.detail = pc.if_else(mask, code, self.reason), pc.if_else(mask, detail, self.detail)
             self.found = self.found | new
+
+
+def _of_calendar(times: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """The times, NULL where they are beyond the years 1 to 9999, and where that is: most readers of a table could not read them."""
+    numbers = times.cast(pa.int64())
+    least, greatest = pc.min_max(numbers).as_py().values()
+    if least is None or (least >= TIME_MIN and greatest <= TIME_MAX):
+        return times, np.zeros(len(times), bool)
+    beyond = pc.fill_null(pc.or_(pc.less(numbers, TIME_MIN), pc.greater(numbers, TIME_MAX)), False)
+    return pc.if_else(beyond, pa.scalar(None, times.type), times), _numpy(beyond)
 
 
 def repeated(value: int | str, kind: pa.DataType, rows: int) -> pa.Array:

@@ -1,0 +1,130 @@
+"""A record that Spark or a worker cannot take goes to quarantine as `unwritable`, and the rest of its batch is committed (I5)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from kafka import KafkaProducer
+from pyspark import cloudpickle
+
+from ingest.decode.events import Events
+from ingest.runtime.errors import RunStopped
+from tests.integration.lane import Lane, Record, order
+from tests.integration.records import contract
+
+pytestmark = pytest.mark.integration
+
+MakeLane = Callable[..., Lane]
+WRITERS = pytest.mark.parametrize("direct", [True, False], ids=["direct", "spark"])
+# A broker of Kafka 4 refuses such times by default, older ones and older topics have them.
+ANY_TIME = {"message_timestamp_after_max_ms": str(2**63 - 1), "message_timestamp_before_max_ms": str(2**63 - 1)}
+YEAR_9999 = 253_402_300_799_999
+
+
+def by(lane: MakeLane, direct: bool, *arguments: Any, **more: Any) -> Lane:
+    one = lane(*arguments, **more)
+    one.direct = direct
+    return one
+
+
+def refused(one: Lane) -> list[tuple[Any, ...]]:
+    rows = one.quarantine().orderBy("partition", "offset").collect()
+    return [(row["partition"], row["offset"], row["reason_code"], row["reason_detail"]) for row in rows]
+
+
+@WRITERS
+def test_records_with_a_time_beyond_the_calendar_go_to_quarantine_without_it(
+    lane: MakeLane, topic: Callable[..., str], direct: bool
+) -> None:
+    """Spark's source cannot hand over milliseconds that exceed 64 bits as microseconds, and no Python reads the year 300,000."""
+    one = by(lane, direct, {"n": "INT"})
+    one.contract = contract({"n": "INT"}, topic=topic(**ANY_TIME))
+    producer = KafkaProducer(bootstrap_servers=one.bootstrap_servers, acks="all")
+    for number, time in enumerate((YEAR_9999, YEAR_9999 + 1, 9_400_000_000_000_000, 2**63 - 1, 0, -(2**63))):
+        producer.send(one.contract.source.topic, order(f"{number}").encode(), b"k", [("h", b"\xff")], 0, time).get(timeout=30)
+    producer.close()
+    one.run()
+    assert one.ids() == ["0", "4"]
+    overflow = (0, 2, "unwritable", "ArithmeticException")
+    assert refused(one) == [(0, 1, "unwritable", "_kafka_timestamp"), overflow, (0, 3, *overflow[2:]), (0, 5, *overflow[2:])]
+    rows = one.quarantine().orderBy("offset").toArrow().to_pylist()
+    assert {(row["kafka_timestamp"], row["key"], row["headers"][0]["value"]) for row in rows} == {(None, b"k", b"\xff")}
+    assert [row["value"].decode() for row in rows] == [order(number) for number in ("1", "2", "3", "5")]
+    times = one.target().orderBy("id").toArrow()["_kafka_timestamp"].to_pylist()
+    assert times == [datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC), datetime(1970, 1, 1, tzinfo=UTC)]
+    assert len(one.batches()) == 1
+    one.balanced()
+
+
+def deadly(events: Events, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """As a defect in a library written in C: the worker is gone."""
+    if pc.any(pc.match_substring(records.column("__value").cast(pa.string()), "deadly")).as_py():
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from [records] if events._json is None else events._json.decode([records])
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Events, "_split", deadly)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+
+@WRITERS
+@pytest.mark.usefixtures("killed")
+def test_records_that_kill_their_worker_are_found_and_the_others_of_all_partitions_are_rows(lane: MakeLane, direct: bool) -> None:
+    one = by(lane, direct, {"n": "INT"}, partitions=3)
+    one.send(Record(order("a"), 0), Record(order("b"), 0), Record(order("c", n=1), 1), Record(order("deadly"), 1), Record(order("d"), 1))
+    one.send("{", Record(order("deadly, too"), 0), order("c", n=2))  # that copy wins, so the other one is read once more
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"]
+    assert [each[:3] for each in refused(one)] == [
+        (0, 2, "malformed_json"),
+        (0, 3, "unwritable"),
+        (1, 0, "conflicting_duplicate"),
+        (1, 1, "unwritable"),
+    ]
+    assert all(row["value"] is not None for row in one.quarantine().collect())
+    assert len(one.batches()) == 1
+    one.balanced()
+
+
+@WRITERS
+@pytest.mark.usefixtures("killed")
+def test_a_batch_of_nothing_but_such_a_record_is_committed(lane: MakeLane, direct: bool) -> None:
+    one = by(lane, direct, {"n": "INT"})
+    one.send(order("deadly"))
+    one.run()
+    assert one.ids() == [] and refused(one)[0][:3] == (0, 0, "unwritable")
+    one.balanced()
+
+
+def broken(events: Events, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Fails whatever the record is."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield records
+
+
+def test_no_record_is_blamed_if_a_harmless_one_fails_too(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = by(lane, True, {"n": "INT"})
+    one.send(order("a"), order("b"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Events, "_split", broken)
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+        stopped = one.stopped()
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    assert isinstance(stopped, RunStopped) and stopped.code == "QUERY_FAILED"
+    assert not one.batches() and not one.batches("quarantine")
+    assert not [*Path(one.places.target).glob("*.parquet")]
+    one.run()
+    assert one.ids() == ["a", "b"]
