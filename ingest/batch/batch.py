@@ -110,7 +110,10 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     # 3 Decode once, and count with one ordinary aggregation so that retried tasks count once.
     source = BatchSource(table.epoch.writer.topic.id, table.epoch.writer.epoch, number, plan.planned_at)
     with ExitStack() as stack:
-        attempt = lambda frame: stack.enter_context(kept(decode(frame, table.contract, source)))  # noqa: E731
+
+        def attempt(records: DataFrame) -> DataFrame:
+            return stack.enter_context(kept(decode(records, table.contract, source)))
+
         try:
             events = attempt(records)
         except Exception as error:

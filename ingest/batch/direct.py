@@ -148,7 +148,10 @@ class _Batch:
         hashed = () if contract.event_id.kind == "position" else event_id
         quarantined = self._refused()
         stage = Stage(events, self.target_folder, self.prefix, hashed, with_statistics, contract.conflicts == "table", quarantined)
-        attempt = lambda records: self._run(for_workers(records), stage.rows)  # noqa: E731
+
+        def attempt(records: DataFrame) -> dict[str, list[Part]]:
+            return self._run(for_workers(records), stage.rows)
+
         try:
             found = attempt(self._records)
         except Exception as error:

@@ -87,7 +87,8 @@ class Source:
                 raise failure
             headers = [{"key": key, "value": value} for key, value in one[0].headers] or None
             text = texts_of(pa.array([headers], HEADERS))[0].as_py()
-            values = (part[0].partition, part[0].start, one[0].key, one[0].value, text, cause_of(failure))
+            cause = f"a record of {one[0].too_large} bytes at offset {one[0].offset}" if one[0].too_large else cause_of(failure)
+            values = (part[0].partition, part[0].start, one[0].key, one[0].value, text, cause)
             bad.append(dict(zip(RECORDS.names, values, strict=True)))
         read = reduce(DataFrame.union, (self.read(session, each) for each in good), session.sql(HARMLESS).where("false"))
         return found, read, pa.RecordBatch.from_pylist(bad, RECORDS)

@@ -163,6 +163,8 @@ def start(
     builder = builder.config("spark.sql.ui.explainMode", "simple")
     if master.startswith("local"):
         builder = builder.config("spark.sql.shuffle.partitions", str(local_cores(master)))
+        # One record may need more than the heap. Spark would end the JVM, and with it the run, at every attempt; so it ends the task only.
+        builder = builder.config("spark.executor.killOnFatalError.depth", "0")
     if master.startswith(("local", "spark://127.0.0.1:")):
         # On a cluster of this machine alone, executors reach the driver at the loopback address.
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")

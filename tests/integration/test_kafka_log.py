@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka import codec as codecs
 
 from ingest.kafka.intervals import Intervals
 from ingest.kafka.kafka_options import KafkaOptions
@@ -168,11 +167,7 @@ def test_compressed_batches_are_counted_without_decompression(broker: Broker, to
         seen = [stretch.batch for stretch in stretches(reader, 0, 0, 500)]
         assert {batch.compression for batch in seen if batch} == {Compression[compression.upper()]}
         assert list(scan(reader, 0, 3, 500).committed) == [(3, 500)]
-        if getattr(codecs, f"has_{compression}")():
-            assert [(r.offset, r.value) for r in records_at(reader, 0, [499, 7])] == [(n, b"value %d" % n + 200 * b"!") for n in (7, 499)]
-        else:
-            with pytest.raises(InvalidEnvironment, match=rf"CODEC_MISSING.*{compression}.*pip install"):
-                list(records_at(reader, 0, [499, 7]))
+        assert [(r.offset, r.value) for r in records_at(reader, 0, [499, 7])] == [(n, b"value %d" % n + 200 * b"!") for n in (7, 499)]
 
 
 def test_single_records_are_read_with_key_headers_and_time(broker: Broker, topic: Topic) -> None:

@@ -61,7 +61,7 @@ def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
     """Read [start, end) of a partition and classify each offset. Decodes data records only in batches that compaction has thinned out.
 
     Raises ValueError unless 0 <= start <= end, InvalidInput PARTITION_UNKNOWN, and InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED,
-    BATCH_CORRUPT, BATCH_FORMAT_OLD, CODEC_MISSING or LOG_UNREADABLE.
+    BATCH_CORRUPT, BATCH_FORMAT_OLD or LOG_UNREADABLE.
     """
     if not 0 <= start <= end:
         raise ValueError(f"not a range of offsets: [{start}, {end})")

@@ -6,20 +6,26 @@ producer and its number of records; a million records have a few thousand header
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from kafka.errors import CorruptRecordError, UnsupportedCodecError
+from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
+from kafka.record.util import decode_varint
 
 from ingest.kafka.intervals import Intervals
+from ingest.kafka.log.decompression import decompressed
 from ingest.runtime.errors import InvalidEnvironment
 
-_PACKAGES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
+# A larger record is not read: its bytes are needed several times over to store them, and a BINARY of Parquet and Arrow ends at 2 GiB.
+RECORD_BYTES_MAX = 64 * 2**20
+# Attributes, time and offset take fewer.
+_HEAD_BYTES = 1024
 
 
 class Compression(Enum):
@@ -40,13 +46,17 @@ class Marker(Enum):
 
 
 class Record(NamedTuple):
-    """One record. The timestamp is in milliseconds since 1970 UTC, -1 if there is none."""
+    """One record. The timestamp is in milliseconds since 1970 UTC, -1 if there is none.
+
+    `too_large` is the size in bytes of a record of more than RECORD_BYTES_MAX, which has neither key, value nor headers here, else 0.
+    """
 
     offset: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    too_large: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,31 +102,72 @@ class RecordBatch:
     def offsets(self) -> Intervals:
         """The offsets that have a record.
 
-        Raises InvalidEnvironment BATCH_CORRUPT or CODEC_MISSING, only for a batch that compaction has thinned out.
+        Raises InvalidEnvironment BATCH_CORRUPT only for a batch that compaction has thinned out.
         """
         if self.dense:
             return Intervals.of([(self.base_offset, self.last_offset + 1)])
         return Intervals.of_offsets([record.offset for record in self.records()])
 
     def records(self, wanted: Collection[int] | None = None) -> Iterator[Record]:
-        """The records by ascending offset; only those at the `wanted` offsets if given.
+        """The records by ascending offset; only those at the `wanted` offsets if given. In memory is one at a time.
 
-        Raises InvalidEnvironment BATCH_CORRUPT or CODEC_MISSING.
+        Raises InvalidEnvironment BATCH_CORRUPT.
         """
         try:
-            for one in DefaultRecordBatch(self.data):
-                if wanted is None or one.offset in wanted:
-                    yield Record(one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
-        except UnsupportedCodecError as error:
-            name = self.compression.name.lower()
-            raise InvalidEnvironment(
-                "CODEC_MISSING",
-                f"the records at offset {self.base_offset} are compressed with {name}, and no installed Python package decompresses it.",
-                expected=f"the package {_PACKAGES[name]}, which is needed to decode records (compacted topics, single records).",
-                remedy=f"pip install {_PACKAGES[name]}",
-            ) from error
+            yield from self._records(wanted)
         except Exception as error:  # CorruptRecordError, or an error of the codec
             raise corrupt(self.base_offset, f"its records cannot be read ({error})") from error
+
+    def _records(self, wanted: Collection[int] | None) -> Iterator[Record]:
+        header = DefaultRecordBatch(self.data)
+        appended = header.timestamp_type == header.LOG_APPEND_TIME
+        stream = decompressed(self.data[header.HEADER_STRUCT.size :], self.compression.name.lower())
+        for _ in range(self.record_count):
+            size, _ = decode_varint(_varint(stream), 0)
+            body = stream.read(size if size <= RECORD_BYTES_MAX else _HEAD_BYTES)
+            left = size - len(body)
+            while left and (piece := stream.read(min(left, _HEAD_BYTES**2))):
+                left -= len(piece)
+            if left:
+                raise CorruptRecordError(f"a record lacks {left} of its {size} bytes")
+            time, at = decode_varint(body, 1)  # after the attributes
+            offset, at = decode_varint(body, at)
+            offset += self.base_offset
+            time = self.max_timestamp_ms if appended else header.first_timestamp + time
+            if wanted is not None and offset not in wanted:
+                continue
+            if size > RECORD_BYTES_MAX:
+                yield Record(offset, time, None, None, (), size)
+                continue
+            key, at = _bytes(body, at)
+            value, at = _bytes(body, at)
+            count, at = decode_varint(body, at)
+            headers = []
+            for _ in range(count):
+                name, at = _bytes(body, at)
+                text, at = _bytes(body, at)
+                headers.append(((name or b"").decode(), text))
+            if at != size:
+                raise CorruptRecordError(f"a record of {size} bytes has fields of {at}")
+            yield Record(offset, time, key, value, tuple(headers))
+        if stream.read(1):
+            raise CorruptRecordError("unconsumed bytes after all records")
+
+
+def _varint(stream: io.BufferedReader) -> bytes:
+    """The bytes of a number; fewer at the end of the stream."""
+    found = stream.read(1)
+    while found and found[-1] >= 0x80 and (more := stream.read(1)):
+        found += more
+    return found
+
+
+def _bytes(body: bytes, at: int) -> tuple[bytes | None, int]:
+    """A field, None if it is null, and where it ends."""
+    size, at = decode_varint(body, at)
+    if at + size > len(body):
+        raise CorruptRecordError(f"a field of {size} bytes in a record of {len(body)}")
+    return (body[at : at + size], at + size) if size >= 0 else (None, at)
 
 
 def read_batches(reply: bytes) -> Iterator[RecordBatch]:

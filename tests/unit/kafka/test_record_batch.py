@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
+import tracemalloc
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from ingest.kafka.log import record_batch
 from ingest.kafka.log.record_batch import Compression, Marker, read_batches
 from ingest.runtime.errors import InvalidEnvironment
 from tests.batches import TIME_MS, batch, sealed
@@ -81,17 +85,59 @@ def test_an_old_record_format_is_refused_by_name() -> None:
         list(read_batches(bytes(old.buffer())))
 
 
-@pytest.mark.parametrize("compression", [Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
-def test_without_its_codec_a_whole_batch_is_counted_and_a_compacted_one_is_refused(
-    compression: Compression, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"kafka.codec.has_{compression.name.lower()}", lambda: False)
-    for deltas, whole in ((3, True), ([0, 2], False)):
-        made = bytearray(batch(0, deltas))
-        struct.pack_into(">h", made, DefaultRecordBatch.ATTRIBUTES_OFFSET, compression.value)
-        (packed,) = read_batches(sealed(made))
-        if whole:
-            assert len(packed.offsets()) == 3
-        else:
-            with pytest.raises(InvalidEnvironment, match=r"CODEC_MISSING.*pip install"):
-                packed.offsets()
+def packed(made: bytes, codec: Compression, content: bytes) -> bytes:
+    """The batch with its records compressed to `content`."""
+    header = bytearray(made[: DefaultRecordBatch.HEADER_STRUCT.size])
+    struct.pack_into(">h", header, DefaultRecordBatch.ATTRIBUTES_OFFSET, codec.value)
+    struct.pack_into(">i", header, 8, len(header) + len(content) - 12)
+    return sealed(header + content)
+
+
+def xerial(records: bytes, block: int = 1000) -> bytes:
+    """As Kafka's Java clients write snappy: pieces of their own, each after its length."""
+    pieces = [pa.compress(records[at : at + block], "snappy", asbytes=True) for at in range(0, len(records), block)]
+    return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(piece)) + piece for piece in pieces)
+
+
+PACKED = {
+    "gzip": gzip.compress,
+    "snappy": lambda records: pa.compress(records, "snappy", asbytes=True),
+    "snappy of Java": xerial,
+    "lz4": lambda records: pa.compress(records, "lz4", asbytes=True),
+    "zstd": lambda records: pa.compress(records, "zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_the_records_of_every_codec_are_read_and_damaged_ones_are_refused(codec: str) -> None:
+    compression = Compression[codec.split(maxsplit=1)[0].upper()]
+    plain = batch(40, 200, values=[b"%d" % number * number for number in range(200)])
+    (expected,) = read_batches(plain)
+    content = PACKED[codec](plain[DefaultRecordBatch.HEADER_STRUCT.size :])
+    (read,) = read_batches(packed(plain, compression, content))
+    assert read.compression is compression and list(read.records()) == list(expected.records())
+    for cut in (3, len(content) // 2, len(content) - 9):
+        (damaged,) = read_batches(packed(plain, compression, content[:cut]))
+        with pytest.raises(InvalidEnvironment, match="BATCH_CORRUPT"):
+            list(damaged.records())
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_a_record_too_large_is_passed_over_and_never_in_memory(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 KiB may become 200 MiB."""
+    monkeypatch.setattr(record_batch, "RECORD_BYTES_MAX", 2**20)
+    size = 64 * 2**20
+    plain = batch(7, 3, values=[b"before", bytes(size), b"after"])
+    content = PACKED[codec](plain[DefaultRecordBatch.HEADER_STRUCT.size :])
+    made = packed(plain, Compression[codec.split(maxsplit=1)[0].upper()], content)
+    del plain
+    (read,) = read_batches(made)
+    tracemalloc.start()
+    held = pa.total_allocated_bytes()
+    first, large, last = read.records()
+    peak, arrow = tracemalloc.get_traced_memory()[1], pa.total_allocated_bytes() - held
+    tracemalloc.stop()
+    assert (first.value, last.offset, last.value, last.too_large) == (b"before", 9, b"after", 0)
+    assert (large.offset, large.key, large.value, large.headers) == (8, None, None, ())
+    assert size < large.too_large < size + 100
+    assert arrow < 2**20 and (peak < len(made) * 2 + 5 * 2**20 or codec == "snappy"), "snappy of one block is that block"

@@ -1,0 +1,57 @@
+"""The records of a batch as a stream of bytes, decompressed piece by piece: a batch of 199 KiB may have a record of 200 MiB."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+# At the beginning of what Kafka's Java clients compress with snappy: blocks, each after its length. Others write a single block.
+_XERIAL, _XERIAL_BYTES = b"\x82SNAPPY\x00", 16
+_READ_BYTES = 2**17
+
+
+def decompressed(data: memoryview, codec: str) -> io.BufferedReader:
+    """The bytes of `data`; `codec` is none, gzip, snappy, lz4 or zstd. Reading raises OSError or ValueError (Arrow's) for damaged data."""
+    raw: Any = pa.BufferReader(data)
+    if codec == "snappy":
+        raw = _Blocks(_snappy(data))
+    elif codec != "none":
+        raw = pa.CompressedInputStream(raw, codec)
+    return io.BufferedReader(raw, _READ_BYTES)
+
+
+def _snappy(data: memoryview) -> Iterator[bytes]:
+    at, end = (_XERIAL_BYTES, 0) if data[: len(_XERIAL)] == _XERIAL else (0, len(data))
+    while at < len(data):
+        if not end:
+            at, end = at + 4, at + 4 + struct.unpack_from(">i", data, at)[0]
+        size = shift = 0
+        for byte in data[at:end]:  # a block begins with the length of its content
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        yield pa.decompress(data[at:end], size, "snappy", asbytes=True)
+        at, end = end, 0
+
+
+class _Blocks(io.RawIOBase):
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._left = memoryview(block)
+        size = min(len(buffer), len(self._left))
+        buffer[:size], self._left = self._left[:size], self._left[size:]
+        return size
