@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -111,11 +112,11 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     source = BatchSource(table.epoch.writer.topic.id, table.epoch.writer.epoch, number, plan.planned_at)
     with ExitStack() as stack:
 
-        def attempt(records: DataFrame) -> DataFrame:
-            return stack.enter_context(kept(decode(records, table.contract, source)))
+        def attempt(records: DataFrame, level: StorageLevel | None = StorageLevel.DISK_ONLY) -> DataFrame:
+            return stack.enter_context(kept(decode(records, table.contract, source), level))
 
         try:
-            events = attempt(records)
+            events = attempt(records, None)
         except Exception as error:
             if table.source is None:
                 raise

@@ -59,14 +59,15 @@ class Source:
     ) -> tuple[list[T], DataFrame, pa.RecordBatch]:
         """What `attempt` makes of the records that can be read, these records, and the others (RECORDS, with the cause).
 
-        `failure` is what `attempt` raised for all `records`. A record is to blame only if `attempt` fails for it alone and then works for
-        a harmless one. Raises the failure if no record is: if it is one of the environment, if Kafka does not have the record any more,
-        or if there are more than UNKNOWN_MAX.
+        `failure` is what `attempt` raised for all `records`. A record is to blame only if `attempt` fails twice for it alone, and then
+        works for a harmless one. Raises the failure if no record is: if it is one of the environment, if Kafka does not have the record
+        any more, or if there are more than UNKNOWN_MAX.
         """
         session, left = records.sparkSession, [tuple(filter(len, ranges))]
         found: list[T] = []
         good: list[Ranges] = []
         bad: list[dict[str, Any]] = []
+        alone: Ranges = ()
         self._raise_if_of_environment(failure)
         while left and left[-1]:
             part = left.pop()
@@ -79,6 +80,10 @@ class Source:
                 failure = error
             if sum(map(len, part)) > 1:
                 left += reversed(_halves(part))
+                continue
+            if alone != part:
+                alone = part
+                left.append(part)
                 continue
             attempt(session.sql(HARMLESS))
             with TopicReader(self.kafka, self.topic) as reader:

@@ -29,7 +29,8 @@ TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 def check_rules(session: SparkSession, contract: Contract) -> None:
     """Check each rule on the contract's columns. The contract's own check reads a rule's text, this one the expression that Spark parsed.
 
-    Raises InvalidInput RULE_INVALID for a rule that Spark cannot evaluate, that is no predicate, or whose answer changes over time (I9).
+    Raises InvalidInput RULE_INVALID for a rule that Spark cannot evaluate, that is no predicate, whose answer changes over time (I9), or
+    that casts a DECIMAL to TIMESTAMP.
     """
     empty = session.createDataFrame([], T.StructType(target_fields(contract)))
     for rule in contract.rules:
@@ -42,6 +43,9 @@ def check_rules(session: SparkSession, contract: Contract) -> None:
             raise _invalid(contract, rule, f"cannot be evaluated: {_said(error)}", expected) from error
         for why in _reasons_to_change(session, analysed):
             raise _invalid(contract, rule, why, f"{SAME_ANSWER}.")
+        if _wraps(_plan(session._jvm, analysed)):
+            why = "casts a DECIMAL to TIMESTAMP, which makes some other time of a number that is too large."
+            raise _invalid(contract, rule, why, "a column of type TIMESTAMP, or a comparison of numbers.")
 
 
 def _said(error: PySparkException | Py4JJavaError) -> str:
@@ -105,6 +109,13 @@ def _reasons_to_change(session: SparkSession, frame: DataFrame) -> Iterator[str]
         for text in _cast_to_times(expression):
             if is_special_time(text):
                 yield f"casts {text!r} to a time, which Spark replaces with the time at which it runs."
+
+
+def _wraps(plan: Any) -> bool:
+    """Whether a DECIMAL is cast to TIMESTAMP: Spark takes the lowest 64 bits of the microseconds, and no other cast to a time does."""
+    nodes = (node for at in range(plan.expressions().size()) for node in _nodes(plan.expressions().apply(at)))
+    casts = (node for node in nodes if node.getClass().getSimpleName() == "Cast" and node.dataType().sql() == "TIMESTAMP")
+    return any(node.children().apply(0).dataType().sql().startswith("DECIMAL") for node in casts)
 
 
 def _plan(jvm: Any, frame: DataFrame) -> Any:

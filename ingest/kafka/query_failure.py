@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -18,9 +20,13 @@ DISK_FULL = re.compile(r"(?:(?P<path>/[^\n()]+) \()?(?P<what>No space left on de
 
 # Other failures that no record causes: an error of the system, a missing package, a job that was cancelled, a Spark that was stopped.
 ENVIRONMENT = re.compile(
-    r"\[Errno \d+\]|ModuleNotFoundError|java\.nio\.file\.|java\.io\.FileNotFound|InterruptedException|SPARK_JOB_CANCELLED|"
-    "SparkContext was shut down|stopped SparkContext"
+    r"^(?:Caused by: |: )?(?:[\w.]*Error: \[Errno \d|ModuleNotFoundError|java\.nio\.file\.|java\.io\.FileNotFound|"
+    r"[\w.]+InterruptedException)|SPARK_JOB_CANCELLED|SparkContext was shut down|stopped SparkContext",
+    re.MULTILINE,
 )
+# What a worker says without a package that it needs, and where Spark says which one it was.
+ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)|PACKAGE_NOT_INSTALLED\] (\w+)", re.MULTILINE)
+EXECUTOR = re.compile(r"\((\S+) executor (\S+?)\)")
 # The classes of an exception's causes, as Java and Python print them.
 CLASSES = re.compile(r"^(?:Caused by: |: )?((?:\w+\.)*\w+(?:Exception|Error))\b", re.MULTILINE)
 
@@ -40,7 +46,11 @@ def is_of_environment(kafka: KafkaOptions, topic: str, error: BaseException) -> 
 
 
 def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
-    """Turn an unexpected error that ended a table's query into RunStopped: a Kafka failure, DISK_FULL, or QUERY_FAILED for any other."""
+    """Turn an unexpected error that ended a table's query into RunStopped.
+
+    It is a Kafka failure, DISK_FULL, WORKER_PACKAGE_MISSING, or QUERY_FAILED for any other. The error's notes (`add_note`) say where the
+    query was. The message quotes no value of a record.
+    """
     if isinstance(error, ModuleNotFoundError):
         raise error  # it concerns all tables: the command names the missing extra
     said = kafka_errors.everything_said(error)
@@ -55,10 +65,25 @@ def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> Ru
             expected="free space for the lake, the checkpoints and Spark's temporary files (`df` shows which disk is full).",
             remedy="free space and run again: the interrupted batch is then completed, once; VACUUM removes what the failed write left.",
         )
-    text = kafka.without_secrets(str(error)).strip().splitlines()
+    if (absent := ABSENT.search(said)) is not None:
+        package = (absent[1] or absent[2]).lower()
+        executor = EXECUTOR.search(said)
+        where, host = (f"executor {executor[2]} on {executor[1]}", executor[1]) if executor else ("an executor", "each executor")
+        return RunStopped(
+            "WORKER_PACKAGE_MISSING",
+            f"{contract.name}: the Python of {where} has no package {package}.",
+            expected="pyarrow, numpy and msgspec in the Python that executors run (PYSPARK_PYTHON).",
+            remedy=f"on {host}: `{os.environ.get('PYSPARK_PYTHON', 'python3')} -m pip install {package}`; then run again.",
+        )
+    # No message: it may quote values of a record, and this error goes to terminals, logs and alerts.
+    frames = [(frame.f_globals["__name__"], line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    places = [f" in {name}, line {line}" for name, line in frames if name.startswith("ingest.")]
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    why = f"{cause_of(error)}{f' ({condition})' if condition else ''}{places[-1] if places else ''}"
     return RunStopped(
         "QUERY_FAILED",
-        f"{contract.name}: {type(error).__name__}: {text[0][:500] if text else 'no message'}",
+        f"{contract.name}: {', '.join((*getattr(error, '__notes__', ()), why))}.",
         expected="a query that runs until it is stopped.",
-        remedy="read Spark's log, fix the cause and run again: the interrupted batch is then completed, once.",
+        remedy="read Spark's log (`logs/` in the lake; beside the checkpoints if the lake is in a store), fix the cause and run again: "
+        "the interrupted batch is then completed, once.",
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,10 @@ from ingest.batch.halving import Source
 from ingest.contract.definition import Contract
 from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
+from ingest.delta.batch_commit import FIRST_BATCH
 from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.offsets import planned
 from ingest.kafka.query_failure import stopped
 from ingest.kafka.topic import Ends, Topic, describe, still_the_same, topic_state
 from ingest.kafka.topic_state import TopicState
@@ -281,9 +283,17 @@ class TableQuery:
         except BaseException as error:
             # Kept here, because an exception that passes through the JVM becomes text.
             self.error = self.error or error
+            error.add_note(f"batch {number + FIRST_BATCH}{self._ranges(number)}")
             raise
         finally:
             self._in_batch = False
+
+    def _ranges(self, number: int) -> str:
+        with suppress(Exception):
+            assert self._table is not None
+            plan = planned(self._table.files, self._table.epoch.checkpoint, number, self._table.starts)
+            return f", offsets {' '.join(map(str, plan.ranges))}"
+        return ""
 
     def _upkeep_due(self) -> Literal["beside", "between"] | None:
         if self._upkeep is None or self._stop.is_set():

@@ -7,16 +7,17 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 
 @contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Compute the frame once, and keep its rows inside this context. This costs a fifth of caching.
+def kept(frame: DataFrame, level: StorageLevel | None = None) -> Iterator[DataFrame]:
+    """Compute the frame once, and keep its rows inside this context: in memory as far as they fit, or at `level`.
 
     An executor that is lost takes its rows with it: a later read of the frame then fails, and so does the batch.
     """
-    held = frame.localCheckpoint(eager=True)
+    held = frame.localCheckpoint(True, level)
     try:
         yield held
     finally:

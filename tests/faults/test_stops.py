@@ -10,8 +10,11 @@ import json
 import os
 import re
 import signal
+import sys
+import sysconfig
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -184,3 +187,29 @@ def test_after_all_these_stops_the_oracle_finds_nothing(lake: Pipeline) -> None:
     lake.verified()
     lake.judge().assert_clean()
     assert not (lake.lake / "logs" / "tmp").exists(), "the next start removes the temporary files of killed JVMs"
+
+
+def python_without(package: str, folder: Path) -> Path:
+    """A Python for Spark's workers with all libraries of this one except `package`."""
+    libraries, python = folder / "libraries", folder / "python"
+    libraries.mkdir()
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if each.name != package:
+            (libraries / each.name).symlink_to(each)
+    base = Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{libraries}:$PYTHONPATH" exec {base} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize("package", ["msgspec", "pyarrow"])
+def test_a_package_that_workers_lack_is_named_with_the_command_that_adds_it(lake: Pipeline, tmp_path: Path, package: str) -> None:
+    produce_a_batch(lake)
+    python = python_without(package, tmp_path)
+    written = lake.written()
+    said = lake.start("--once", environment={**IMPATIENT, "PYSPARK_PYTHON": str(python)}).ended(5)
+    assert "ingest: WORKER_PACKAGE_MISSING: " in said and f"has no package {package}." in said
+    assert f"`{python} -m pip install {package}`" in said and "executor driver on " in said
+    assert lake.written() == written
+    lake.start("--once").ended(0)
+    lake.verified()

@@ -206,6 +206,18 @@ def test_a_rule_that_would_fail_in_every_batch_is_refused_at_the_start(spark: Sp
     check_rules(spark, contract(columns, rules=[{"name": f"r{at}", "check": each} for at, each in enumerate(good)]))
 
 
+def test_a_rule_that_casts_a_decimal_to_a_timestamp_is_refused(spark: SparkSession) -> None:
+    """Spark keeps the lowest 64 bits of the microseconds: one of these two would pass for a time of our days or beyond."""
+    numbers = "CAST('99999999999999999999' AS DECIMAL(20,0)) d UNION SELECT CAST('-99999999999999999999' AS DECIMAL(20,0))"
+    years = {row[0] for row in spark.sql(f"SELECT year(CAST(d AS TIMESTAMP)) FROM (SELECT {numbers})").collect()}
+    assert any(abs(year) < 300_000 for year in years), years
+    columns = {"d": "DECIMAL(20,0)", "at": "TIMESTAMP", "ds": "ARRAY<DECIMAL(20,0)>"}
+    for check in ("CAST(d AS TIMESTAMP) > at", "exists(ds, x -> to_timestamp(x) > at)", "CAST(d * 2 AS TIMESTAMP) IS NULL"):
+        with pytest.raises(InvalidInput, match=r"RULE_INVALID.*the row rule odd .* casts a DECIMAL to TIMESTAMP"):
+            check_rules(spark, contract(columns, rules=[{"name": "odd", "check": check}]))
+    check_rules(spark, contract(columns, rules=[{"name": "even", "check": "CAST(CAST(d AS DOUBLE) AS TIMESTAMP) > at"}]))
+
+
 CHANGING = {
     "at > concat('no', 'w')": "'now'",
     "at > concat(' ', upper('to'), 'DAY utc')": "' TODAY utc'",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from tests.integration.records import contract
 pytestmark = pytest.mark.integration
 
 MakeLane = Callable[..., Lane]
-WRITERS = pytest.mark.parametrize("direct", [True, False], ids=["direct", "spark"])
+WRITERS = pytest.mark.parametrize("direct", [pytest.param(True, id="direct"), pytest.param(False, id="spark", marks=pytest.mark.slow)])
 # A broker of Kafka 4 refuses such times by default, older ones and older topics have them.
 ANY_TIME = {"message_timestamp_after_max_ms": str(2**63 - 1), "message_timestamp_before_max_ms": str(2**63 - 1)}
 YEAR_9999 = 253_402_300_799_999
@@ -109,6 +110,36 @@ def test_a_batch_of_nothing_but_such_a_record_is_committed(lane: MakeLane, direc
     one.balanced()
 
 
+def test_a_record_on_which_java_runs_out_of_stack_goes_to_quarantine(lane: MakeLane) -> None:
+    """Only Spark evaluates this pattern: (?i) is not translated."""
+    one = by(lane, False, {"s": "STRING"}, rules=[{"name": "ab", "check": "s RLIKE '(?i)^(a|b)*$'"}])
+    one.send(order("a", s="ab"), order("b", s="ab" * 400_000), order("c", s="abc"))
+    one.run()
+    assert one.ids() == ["a"]
+    assert refused(one) == [(0, 1, "unwritable", "StackOverflowError"), (0, 2, "broken_rule", "ab")]
+    one.balanced()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "spark"])
+def test_records_beyond_javas_heap_are_split_from_the_rest(lane: MakeLane, direct: bool) -> None:
+    """Two batches of a few hundred KiB: a record of 300 MiB, and 35 of 30 MiB, which Kafka's consumer decompresses in one poll."""
+    one = by(lane, direct, {"s": "STRING"})
+    large = {"compression_type": "gzip", "max_request_size": 2**31 - 1, "batch_size": 2**31 - 1, "linger_ms": 60_000}
+    for name, sizes in {"a": [1, 300 * 2**20, 1], "b": [30 * 2**20] * 35}.items():
+        producer = KafkaProducer(bootstrap_servers=one.bootstrap_servers, **large)
+        for at, size in enumerate(sizes):
+            producer.send(one.contract.source.topic, order(f"{name}{at:02}", s="x" * size).encode(), partition=0)
+        producer.flush()
+        producer.close()
+    one.run()
+    assert one.ids() == ["a00", "a02", *(f"b{at:02}" for at in range(35))]
+    ((*found, detail),) = refused(one)
+    assert found == [0, 1, "unwritable"] and re.fullmatch(r"a record of 3145\d{5} bytes at offset 1", detail)
+    assert [row["value"] for row in one.quarantine().collect()] == [None]
+    one.balanced()
+
+
 def broken(events: Events, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Fails whatever the record is."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -124,6 +155,7 @@ def test_no_record_is_blamed_if_a_harmless_one_fails_too(lane: MakeLane, monkeyp
         stopped = one.stopped()
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     assert isinstance(stopped, RunStopped) and stopped.code == "QUERY_FAILED"
+    assert stopped.found.startswith("t.events: batch 2, offsets 0:[0,2), ")
     assert not one.batches() and not one.batches("quarantine")
     assert not [*Path(one.places.target).glob("*.parquet")]
     one.run()

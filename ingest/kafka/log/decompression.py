@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -14,13 +14,14 @@ _XERIAL, _XERIAL_BYTES = b"\x82SNAPPY\x00", 16
 _READ_BYTES = 2**17
 
 
-def decompressed(data: memoryview, codec: str) -> io.BufferedReader:
-    """The bytes of `data`; `codec` is none, gzip, snappy, lz4 or zstd. Reading raises OSError or ValueError (Arrow's) for damaged data."""
-    raw: Any = pa.BufferReader(data)
-    if codec == "snappy":
-        raw = _Blocks(_snappy(data))
-    elif codec != "none":
-        raw = pa.CompressedInputStream(raw, codec)
+def decompressed(data: memoryview, codec: str) -> BinaryIO:
+    """The bytes of `data`; `codec` is none, gzip, snappy, lz4 or zstd. Raises OSError or ValueError (Arrow's) for damaged data, at once or
+    when it is read."""
+    if codec == "none":
+        return io.BytesIO(data)
+    if codec == "snappy":  # makes 21 bytes of one at most
+        return io.BytesIO(b"".join(_snappy(data)))
+    raw: Any = pa.CompressedInputStream(pa.BufferReader(data), codec)
     return io.BufferedReader(raw, _READ_BYTES)
 
 
@@ -37,21 +38,3 @@ def _snappy(data: memoryview) -> Iterator[bytes]:
                 break
         yield pa.decompress(data[at:end], size, "snappy", asbytes=True)
         at, end = end, 0
-
-
-class _Blocks(io.RawIOBase):
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._left = blocks, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            block = next(self._blocks, None)
-            if block is None:
-                return 0
-            self._left = memoryview(block)
-        size = min(len(buffer), len(self._left))
-        buffer[:size], self._left = self._left[:size], self._left[size:]
-        return size

@@ -6,12 +6,11 @@ producer and its number of records; a million records have a few thousand header
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
@@ -124,9 +123,9 @@ class RecordBatch:
         stream = decompressed(self.data[header.HEADER_STRUCT.size :], self.compression.name.lower())
         for _ in range(self.record_count):
             size, _ = decode_varint(_varint(stream), 0)
-            body = stream.read(size if size <= RECORD_BYTES_MAX else _HEAD_BYTES)
+            body = stream.read(max(size, 0) if size <= RECORD_BYTES_MAX else _HEAD_BYTES)
             left = size - len(body)
-            while left and (piece := stream.read(min(left, _HEAD_BYTES**2))):
+            while left > 0 and (piece := stream.read(min(left, _HEAD_BYTES**2))):
                 left -= len(piece)
             if left:
                 raise CorruptRecordError(f"a record lacks {left} of its {size} bytes")
@@ -146,7 +145,7 @@ class RecordBatch:
             for _ in range(count):
                 name, at = _bytes(body, at)
                 text, at = _bytes(body, at)
-                headers.append(((name or b"").decode(), text))
+                headers.append(((name or b"").decode(errors="replace"), text))  # as in Java
             if at != size:
                 raise CorruptRecordError(f"a record of {size} bytes has fields of {at}")
             yield Record(offset, time, key, value, tuple(headers))
@@ -154,7 +153,7 @@ class RecordBatch:
             raise CorruptRecordError("unconsumed bytes after all records")
 
 
-def _varint(stream: io.BufferedReader) -> bytes:
+def _varint(stream: BinaryIO) -> bytes:
     """The bytes of a number; fewer at the end of the stream."""
     found = stream.read(1)
     while found and found[-1] >= 0x80 and (more := stream.read(1)):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from kafka.errors import (
     IllegalSaslStateError,
@@ -17,6 +19,7 @@ from kafka.errors import (
 from ingest.contract.definition import load_contracts
 from ingest.kafka.kafka_errors import everything_said, from_java, from_python
 from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.query_failure import stopped
 from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
@@ -125,12 +128,28 @@ def test_a_failure_without_a_login_says_that_the_client_has_none() -> None:
     assert (failure.code, "a client without a login" in failure.found) == ("KAFKA_AUTHENTICATION", True)
 
 
-def test_a_failure_outside_kafka_is_reported_without_the_password() -> None:
+def test_a_failure_outside_kafka_is_named_by_place_and_class_without_its_text() -> None:
+    """Its text may quote a record or a password."""
     (contract,) = load_contracts(REPOSITORY, ["orders"])
-    found = stopped(contract, KAFKA, RuntimeError(f"cannot parse {KAFKA.for_spark()['kafka.sasl.jaas.config']}"))
-    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    login = f'{module} required username="ann" [hidden];'
-    assert (found.code, found.found) == ("QUERY_FAILED", f"shop.orders: RuntimeError: cannot parse {login}")
+    with pytest.raises(pa.ArrowInvalid) as raised:
+        pa.array(["card 4111"]).cast(pa.int64())
+    assert "4111" in str(raised.value)
+    raised.value.add_note("batch 3, offsets 0:[5,9)")
+    error = stopped(contract, KAFKA, raised.value)
+    assert (error.code, error.found) == ("QUERY_FAILED", "shop.orders: batch 3, offsets 0:[5,9), ArrowInvalid.")
+    assert "4111" not in str(error) and "logs/" in error.remedy
+    with pytest.raises(ValueError, match="4111") as own:
+        OffsetRange(0, 4111, 7)
+    assert re.fullmatch(r"shop\.orders: ValueError in ingest\.kafka\.offsets, line \d+\.", stopped(contract, KAFKA, own.value).found)
+
+
+def test_an_executor_without_a_package_is_named_with_the_command_that_adds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    (contract,) = load_contracts(REPOSITORY, ["orders"])
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    said = "Task 0 in stage 5.0 failed 4 times: Lost task 0.3 in stage 5.0 (TID 9) (node7 executor 2): PythonException: Traceback"
+    error = stopped(contract, KAFKA, RuntimeError(f"{said}\nModuleNotFoundError: No module named 'msgspec'\n\tat org.apache"))
+    assert (error.code, error.found) == ("WORKER_PACKAGE_MISSING", "shop.orders: the Python of executor 2 on node7 has no package msgspec.")
+    assert error.remedy == "on node7: `/opt/python -m pip install msgspec`; then run again."
 
 
 @pytest.mark.parametrize(
