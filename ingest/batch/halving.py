@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from ingest.decode.arrow_json import DETAIL
@@ -69,6 +71,7 @@ class Source:
         bad: list[dict[str, Any]] = []
         alone: Ranges = ()
         self._raise_if_of_environment(failure)
+        _forget_fetched(session)
         while left and left[-1]:
             part = left.pop()
             try:
@@ -78,6 +81,7 @@ class Source:
             except Exception as error:
                 self._raise_if_of_environment(error)
                 failure = error
+            _forget_fetched(session)
             if sum(map(len, part)) > 1:
                 left += reversed(_halves(part))
                 continue
@@ -101,6 +105,20 @@ class Source:
     def _raise_if_of_environment(self, error: Exception) -> None:
         if is_of_environment(self.kafka, self.topic, error):
             raise error
+
+
+def _forget_fetched(session: SparkSession) -> None:
+    """Close the Kafka consumers that Spark keeps for minutes, with what they have fetched: those of failed attempts would fill the heap.
+
+    Never use one of them again: after an OutOfMemoryError inside a batch of the log, a consumer goes on behind the record without a word.
+    """
+    jvm: Any = session._jvm
+    with suppress(Py4JError, TypeError):  # a platform's own Spark may have them elsewhere, and an executor without heap has ended
+        consumers = jvm.org.apache.spark.util.Utils.classForName("org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer$", True, False)
+        for name in ("consumerPool", "fetchedDataPool"):
+            pool = consumers.getDeclaredField(name)
+            pool.setAccessible(True)
+            pool.get(None).reset()
 
 
 def _halves(ranges: Ranges) -> tuple[Ranges, Ranges]:
