@@ -39,7 +39,7 @@ RECORDS = RECORDS.append(pa.field("__headers", pa.string())).append(pa.field(DET
 
 @dataclass(frozen=True)
 class Source:
-    """The topic of a table, to be read again. `options` are those of Spark's stream, without the topic and the offsets."""
+    """The topic of a table, to be read again. `options` are those of Spark's stream."""
 
     kafka: KafkaOptions
     topic: str
@@ -52,6 +52,7 @@ class Source:
         polled = min(int(self.options["kafka.max.poll.records"]), 1 + sum(map(len, ranges)) // OFFSETS_A_POLLED_RECORD)
         what = {"assign": [*starts], "startingOffsets": starts, "endingOffsets": ends}
         options = {**self.options, "kafka.max.poll.records": str(polled)}
+        del options["subscribe"]
         options |= {name: json.dumps({self.topic: value}) for name, value in what.items()}
         found = session.read.format("kafka").options(**options).load()
         return found.select("key", "value", "headers", "partition", "offset", "timestamp")

@@ -67,8 +67,8 @@ def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> Ru
         )
     if (absent := ABSENT.search(said)) is not None:
         package = (absent[1] or absent[2]).lower()
-        executor = EXECUTOR.search(said)
-        where, host = (f"executor {executor[2]} on {executor[1]}", executor[1]) if executor else ("an executor", "each executor")
+        executor = EXECUTOR.search(said)  # Spark 4.2 does not say which one it was
+        where, host = (f"executor {executor[2]} on {executor[1]}", executor[1]) if executor else ("an executor", "each of them")
         return RunStopped(
             "WORKER_PACKAGE_MISSING",
             f"{contract.name}: the Python of {where} has no package {package}.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -180,14 +180,10 @@ class TableQuery:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
         self._again = partial(self._open, session, trigger, max_records)
         files = files_of(self.places.checkpoints, session)
-        options, topic = self._source_options(), self.contract.source.topic
-        source = Source(self._kafka, topic, options)
+        options = self._source_options(epoch.starts, max_records)
+        source = Source(self._kafka, self.contract.source.topic, options)
         self._table = Table(self.contract, self.places, epoch, files, self._still_ours, self._refuse_lost, source)
-        starts = json.dumps({topic: {str(partition): offset for partition, offset in epoch.starts.items()}})
-        # Spark keeps to it in every trigger, so `--once` reads a long topic in several batches.
-        most = str(max_records or self.contract.source.max_records_per_batch)
-        stream = {"subscribe": topic, "startingOffsets": starts, "maxOffsetsPerTrigger": most}
-        records = session.readStream.format("kafka").options(**options, **stream).load()
+        records = session.readStream.format("kafka").options(**options).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
 
@@ -253,18 +249,23 @@ class TableQuery:
             self.error = error
         return f"{failure.found} A new epoch is opened ({self._reopened} of {REOPENED_MAX})."
 
-    def _source_options(self) -> dict[str, str]:
-        return {
+    def _source_options(self, starts: Mapping[int, int], max_records: int | None) -> dict[str, str]:
+        source = self.contract.source
+        options = {
             # Kafka refuses a call timeout below the request timeout. A user who sets the latter is responsible for both.
             **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
             **PROMPT,
             **LARGE,
             **self._kafka.for_spark(),
+            "subscribe": source.topic,
+            "startingOffsets": json.dumps({source.topic: {str(partition): offset for partition, offset in starts.items()}}),
             "failOnDataLoss": "true",
             "includeHeaders": "true",
             # Without it Spark also reads records of aborted transactions.
-            "kafka.isolation.level": self.contract.source.isolation_level,
+            "kafka.isolation.level": source.isolation_level,
         }
+        # Spark keeps to it in every trigger, so `--once` reads a long topic in several batches.
+        return {**options, "maxOffsetsPerTrigger": str(max_records or source.max_records_per_batch)}
 
     def _batch(self, records: DataFrame, number: int) -> None:
         self._in_batch = True

@@ -209,7 +209,7 @@ def test_a_package_that_workers_lack_is_named_with_the_command_that_adds_it(lake
     written = lake.written()
     said = lake.start("--once", environment={**IMPATIENT, "PYSPARK_PYTHON": str(python)}).ended(5)
     assert "ingest: WORKER_PACKAGE_MISSING: " in said and f"has no package {package}." in said
-    assert f"`{python} -m pip install {package}`" in said and "executor driver on " in said
+    assert f"`{python} -m pip install {package}`" in said
     assert lake.written() == written
     lake.start("--once").ended(0)
     lake.verified()
