@@ -92,7 +92,7 @@ class Source:
                 continue
             attempt(session.sql(HARMLESS))
             with TopicReader(self.kafka, self.topic) as reader:
-                one = records_at(reader, part[0].partition, [part[0].start])
+                one = list(records_at(reader, part[0].partition, [part[0].start]))
             if not one or len(bad) == UNKNOWN_MAX:
                 raise failure
             headers = [{"key": key, "value": value} for key, value in one[0].headers] or None
