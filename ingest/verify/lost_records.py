@@ -151,7 +151,8 @@ def _batches(records: Iterable[Record], partition: int) -> Iterator[pa.RecordBat
     size = 0
     for each in records:
         headers = [{"key": key, "value": value} for key, value in each.headers] or None
-        taken.append((each.key, each.value, headers, partition, each.offset, each.timestamp_ms * 1000))
+        time = each.timestamp_ms * 1000
+        taken.append((each.key, each.value, headers, partition, each.offset, time if -(2**63) <= time < 2**63 else None))
         size += len(each.value or b"")
         if len(taken) == BATCH_ROWS or size >= BATCH_BYTES:
             yield _batch(taken)

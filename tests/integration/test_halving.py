@@ -18,7 +18,12 @@ from kafka import KafkaProducer
 from pyspark import cloudpickle
 
 from ingest.decode.events import Events
+from ingest.delta.delta_sql import DataFusion
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import describe
 from ingest.runtime.errors import RunStopped
+from ingest.verify.against_kafka import against_kafka
+from ingest.verify.verdict import verify
 from tests.integration.lane import Lane, Record, order
 from tests.integration.records import contract
 
@@ -64,6 +69,13 @@ def test_records_with_a_time_beyond_the_calendar_go_to_quarantine_without_it(
     assert times == [datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC), datetime(1970, 1, 1, tzinfo=UTC)]
     assert len(one.batches()) == 1
     one.balanced()
+
+    # `verify --against-kafka` reads such records with our own reader.
+    one.quarantine().where("offset <> 3").write.format("delta").mode("overwrite").save(one.places.quarantine)
+    kafka, counted = KafkaOptions(one.bootstrap_servers), verify(DataFusion(), one.contract, one.places)
+    topic_now = describe(kafka, one.contract.source.topic)
+    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic_now, counted.rows, counted.topics)
+    assert [(each.code, each.start_offset) for each in again.findings] == [("RECORD_LOST", 0), ("RECORD_LOST", 3)], "the batch, the record"
 
 
 def deadly(events: Events, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
