@@ -126,7 +126,8 @@ def verb(group: typer.Typer, *more: str, name: str | None = None) -> Callable[[C
         def called(**given: Any) -> T:
             made = {}
             for parameter, kind in taken.items():
-                made[parameter] = kind(**{each.name: given.pop(each.name) for each in dataclasses.fields(kind) if each.name in given})
+                fields = names if kind is Environment else [each.name for each in dataclasses.fields(kind)]
+                made[parameter] = kind(**{name: given.pop(name) for name in fields if name in given})
             return function(**made, **given)
 
         parameters = [*own, *environment, *last]

@@ -285,7 +285,7 @@ def test_the_command_prints_the_same_document_with_spark(
     monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: spark.newSession())
     monkeypatch.setattr("ingest.runtime.spark.end", lambda _: None)
     capfd.readouterr()
-    verb.sql(SAME[0], as_json=True, with_spark=True, project=project, lake=made[0].places.lake)
+    verb.sql(statement=SAME[0], as_json=True, with_spark=True, project=project, lake=made[0].places.lake)
     there = json.loads(capfd.readouterr().out)
     assert there == json.loads(ingest(*SAME).out)
 

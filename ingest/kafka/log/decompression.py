@@ -7,8 +7,6 @@ import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-
 # At the beginning of what Kafka's Java clients compress with snappy: blocks, each after its length. Others write a single block.
 _XERIAL, _XERIAL_BYTES = b"\x82SNAPPY\x00", 16
 _READ_BYTES = 2**17
@@ -21,11 +19,15 @@ def decompressed(data: memoryview, codec: str) -> BinaryIO:
         return io.BytesIO(data)
     if codec == "snappy":  # makes 21 bytes of one at most
         return io.BytesIO(b"".join(_snappy(data)))
+    import pyarrow as pa  # takes a quarter of a second, which those who only produce need not wait for
+
     raw: Any = pa.CompressedInputStream(pa.BufferReader(data), codec)
     return io.BufferedReader(raw, _READ_BYTES)
 
 
 def _snappy(data: memoryview) -> Iterator[bytes]:
+    import pyarrow as pa
+
     at, end = (_XERIAL_BYTES, 0) if data[: len(_XERIAL)] == _XERIAL else (0, len(data))
     while at < len(data):
         if not end:
