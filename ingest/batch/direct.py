@@ -38,7 +38,7 @@ from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import Events
 from ingest.delta import data_file, partition, statistics, stored_rows
 from ingest.delta.batch_commit import Counts
-from ingest.delta.data_file import StagedFile
+from ingest.delta.data_file import StagedFile, refuse_changed
 from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
@@ -197,6 +197,8 @@ class _Batch:
             operation = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numFiles": len(new), "numOutputRows": stored.total()})
 
             def decide(_: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
+                self.unnamed.add(self.quarantine_folder)  # a commit before this look was outrun
+                refuse_changed(parts.folder, new)
                 self.unnamed.discard(self.quarantine_folder)
                 return operation, [each.addition() for each in new]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ingest.delta.data_file import StagedFile, sync
+from ingest.delta.data_file import StagedFile, refuse_changed, sync
 from ingest.delta.partition import read, write_files, write_partition
 
 
@@ -129,12 +129,8 @@ class Parts:
         return written
 
     def _on_disk(self, files: Sequence[StagedFile]) -> None:
-        """Check the sizes and sync. A size too small would make a reader find nothing."""
-        new = [each for each in files if each.path not in self._synced]
-        for each in new:
-            if (size := os.path.getsize(os.path.join(self.folder, each.path))) != each.size:
-                raise OSError(f"{each.path} has {size} bytes, and {each.size} were staged")
-        if new:
+        refuse_changed(self.folder, files)
+        if new := [each for each in files if each.path not in self._synced]:
             sync(self.folder, [each.path for each in new])
         self._synced.update(each.path for each in new)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.delta.data_file import StagedFile, sync
+from ingest.delta.data_file import StagedFile, refuse_changed, sync
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.erased_rows import unlink
 from ingest.delta.live_table import DataFile, LiveTable
@@ -83,6 +83,8 @@ def _commit(writer: DirectWriter, path: str, about: str, groups: Sequence[Group]
         for each in [each for each in merged if any(file.path not in now.live for file in each.group)]:
             _delete(folder, [each])  # no commit named it: the one before this look was outrun
             merged.remove(each)
+        named = False
+        refuse_changed(folder, [each.file for each in merged])
         named = bool(merged)
         return _optimize(merged) if merged else None
 

@@ -111,6 +111,14 @@ def _same(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
 
 
+def refuse_changed(folder: str, files: Sequence[StagedFile]) -> None:
+    """Raises OSError for a file that is gone, or has another size than was staged. Before each commit that names it: a VACUUM deletes what
+    nobody has named for as long as it keeps files, and a size too small would make a reader find nothing."""
+    for each in files:
+        if (size := os.path.getsize(os.path.join(folder, each.path))) != each.size:
+            raise OSError(f"{each.path} has {size} bytes, and {each.size} were staged")
+
+
 def sync(folder: str, names: Sequence[str]) -> None:
     """Bring files and their folders onto the disk, before a commit names them."""
     folders = {""}

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from ingest.batch import direct
-from ingest.delta.put import NotStored, OutcomeUnknown
+from ingest.delta import direct_writer
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.put import NotStored, OutcomeUnknown, put
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import LocalFiles
 from tests.unit.batch.batch_model import Event, Shape, record
@@ -127,3 +129,24 @@ def test_if_the_outcome_of_a_commit_is_unknown_the_files_that_it_names_stay(
     desk.open()
     desk.process([records(1, 2, -1)[desk.starts[0] :]], sizes)
     assert (len(desk.rows()), len(desk.quarantine())) == (2, 1) and not desk.unreferenced()
+
+
+@pytest.mark.parametrize("table", ["quarantine", "target"])
+def test_a_staged_file_that_a_vacuum_has_taken_meanwhile_is_not_committed(
+    desk: LocalDesk, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """A driver that was stopped for longer than VACUUM keeps files goes on: its commit would make the table unreadable."""
+    path = getattr(desk.places, table)
+
+    def late(files: Any, at: Any, *more: Any) -> Any:
+        if at.path == path:
+            monkeypatch.setattr(direct_writer, "put", put)
+            for each in desk.unreferenced():
+                Path(each).unlink()
+            DirectWriter().unfenced(path, "{}", lambda _: (direct_writer.NOTHING, ()))  # VACUUM's own commit comes first, too
+        return put(files, at, *more)
+
+    monkeypatch.setattr(direct_writer, "put", late)
+    with pytest.raises(FileNotFoundError):
+        desk.process([records(1, 2, -1)], FILES)
+    assert not desk.rows() and (table == "target" or not desk.quarantine()), "both can be read"

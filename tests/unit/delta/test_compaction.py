@@ -213,6 +213,24 @@ def test_a_compaction_that_fails_deletes_what_it_has_written(tmp_path: Path, mon
     assert one.on_disk() == there
 
 
+def test_a_merged_file_that_a_vacuum_has_taken_meanwhile_is_not_committed(
+    tmp_path: Path, between: Callable[[Callable[[], object]], None]
+) -> None:
+    """A process that was stopped for longer than VACUUM keeps files goes on: its commit would remove rows that no file has."""
+    one = Scene(tmp_path, range(0, 30, 3))
+    before, there = one.rows(), one.on_disk()
+
+    def vacuumed() -> None:
+        (merged,) = one.on_disk() - there
+        Path(f"{one.path}/{merged}").unlink()
+        one.add(100)  # VACUUM's own commit comes first, too
+
+    between(vacuumed)
+    with pytest.raises(FileNotFoundError):
+        compact(DirectWriter(), one.path, ABOUT, whole)
+    assert [row for row in one.rows() if row["id"] < 100] == before and len(one.live()) == 11
+
+
 def file_of(rows: int | None, size: int, number: int, **values: str | None) -> DataFile:
     return DataFile(f"f{number}", f"f{number}", size, rows, values, {"_epoch": 1, "_batch": number}, {})
 
