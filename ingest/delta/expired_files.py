@@ -11,7 +11,7 @@ from math import ceil
 
 import pyarrow.parquet as pq
 
-from ingest.delta.delta_log import newest_complete
+from ingest.delta.delta_log import commit_versions, newest_complete
 from ingest.delta.delta_sql import unreadable
 from ingest.delta.direct_fit import unfit
 from ingest.delta.direct_writer import DirectWriter
@@ -23,6 +23,8 @@ from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import LocalFiles, local_path
 
 PROPERTY, DEFAULT = "delta.deletedFileRetentionDuration", "interval 7 days"
+# A property may say less, but beside a run: a batch in progress has looked at files that are removed now, and has written others.
+KEPT_MIN_S = 86_400.0
 UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
 
@@ -48,20 +50,21 @@ def seconds_of(state: TableState, path: str, name: str, default: str) -> float:
 
 
 def expired(writer: DirectWriter, path: str, kept_s: float | None) -> Expired:
-    """The files of a local table that VACUUM deletes. `kept_s` None: the time of the table's property, 7 days by default.
+    """The files of a local table that VACUUM deletes. `kept_s` None: the time of the table's property, 7 days by default, 1 day at least.
 
     A file of an old version is kept for so long after its removal, a file that no version has so long after it was written: a batch in
     progress has written it. Raises as `LiveTable.look`, and InvalidInput DIRECT_UNFIT.
     """
     state = writer.looked_at(path).state
     assert state is not None, "the look refuses a table without commits"
-    kept_s = seconds_of(state, path, PROPERTY, DEFAULT) if kept_s is None else kept_s
+    of_table_s = seconds_of(state, path, PROPERTY, DEFAULT)
+    kept_s = max(KEPT_MIN_S, of_table_s) if kept_s is None else kept_s
     before_s = time.time() - kept_s
     there = data_files(path, state.partition_by)
     # After the listing: what is committed in between is needed.
     table = writer.looked_at(path)
     folder = os.path.realpath(local_path(path))
-    removed = {os.path.realpath(os.path.join(folder, name)) for name in _removed_since(table, before_s * 1000)}
+    removed = {os.path.realpath(os.path.join(folder, name)) for name in _removed_since(table, before_s * 1000, by_log=kept_s > of_table_s)}
     sizes = {}
     for name in unneeded(table, there):
         with suppress(FileNotFoundError):
@@ -92,10 +95,14 @@ def vacuum(writer: DirectWriter, path: str, about: str, found: Expired) -> None:
     writer.unfenced(path, about, lambda _: (done, ()))
 
 
-def _removed_since(table: LiveTable, since_ms: float) -> set[str]:
-    """The places of files that were removed at this time or later: they are in the newest checkpoint, or in a commit after it."""
+def _removed_since(table: LiveTable, since_ms: float, *, by_log: bool) -> set[str]:
+    """The places of files that were removed at this time or later: they are in the newest checkpoint, or in a commit after it.
+
+    `by_log`: in any commit that is still there, because a checkpoint forgets a removal after the time that the table's property names.
+    """
     files, folder = LocalFiles(), f"{table.path}/_delta_log"
-    version, names = newest_complete(files.names(folder))
+    listed = files.names(folder)
+    version, names = newest_complete(listed)
     found = set()
     for name in names:
         with pq.ParquetFile(local_path(f"{folder}/{name}")) as file:
@@ -103,7 +110,7 @@ def _removed_since(table: LiveTable, since_ms: float) -> set[str]:
         for each in rows["remove"].to_pylist() if "remove" in rows.column_names else ():
             if each is not None and each.get("path") is not None and (each.get("deletionTimestamp") or 0) >= since_ms:
                 found.add(place(table.path, each["path"]))
-    for number in range(version + 1, table.version + 1):
+    for number in (each for each in commit_versions(listed) if by_log or each > version):
         for line in (files.read(table.path_of(number)) or b"").splitlines():
             removed = read_json(line).get("remove") if b'"remove"' in line else None
             if removed is not None and (removed.get("deletionTimestamp") or 0) >= since_ms:

@@ -30,7 +30,14 @@ def old(path: Path) -> None:
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize(
-    ("kept_s", "properties", "days"), [(None, {}, 7), (None, {"delta.deletedFileRetentionDuration": "interval 3 days"}, 3), (DAY_S, {}, 1)]
+    ("kept_s", "properties", "days"),
+    [
+        (None, {}, 7),
+        (None, {"delta.deletedFileRetentionDuration": "interval 3 days"}, 3),
+        (None, {"delta.deletedFileRetentionDuration": "interval 0 seconds"}, 1),  # a batch in progress needs its files
+        (DAY_S, {}, 1),
+        (8 * DAY_S, {"delta.deletedFileRetentionDuration": "interval 0 seconds"}, 8),  # a checkpoint forgets the removals at once
+    ],
 )
 def test_a_file_stays_as_long_as_a_version_of_the_retention_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool, kept_s: float | None, properties: dict[str, str], days: int
