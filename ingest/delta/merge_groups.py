@@ -42,9 +42,8 @@ def tiered(files: Sequence[DataFile]) -> list[Group]:
 def _small(files: Sequence[DataFile]) -> dict[tuple[tuple[str, str | None], ...], list[DataFile]]:
     """The small files by partition, in the order in which their rows were committed: so a merged file has narrow bounds, too."""
     found: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = defaultdict(list)
-    for file in sorted(files, key=_age):
-        if file.size < SMALL_BYTES:
-            found[tuple(sorted(file.partition_values.items()))].append(file)
+    for file in sorted((file for file in files if file.size < SMALL_BYTES), key=_age):
+        found[tuple(sorted(file.partition_values.items()))].append(file)
     return found
 
 

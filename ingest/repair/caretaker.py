@@ -19,7 +19,7 @@ from ingest.delta.merge_groups import tiered
 from ingest.delta.table_upkeep import DirectUpkeep, SparkUpkeep
 from ingest.repair.maintenance import Maintained, Maintenance, Settings
 from ingest.repair.retention import metadata
-from ingest.runtime.errors import InvalidInput, RunStopped
+from ingest.runtime.errors import InvalidInput
 from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Twenty batches of a run that commits twice a second take longer, so no look of this run finds more than one group of a tier.
 COMPACT_EVERY_S = 5.0
-# After an error that may pass, such as a full disk.
+# After an error that may pass, such as a full disk, or a ledger that somebody has put back: the next look reads it anew.
 AGAIN_S = 60.0
 
 
@@ -63,7 +63,8 @@ class Caretaker:
         """Do what is due, with a session between two batches, without one beside them; returns notes for the user. Raises any error."""
         with self._one:  # the tables of a run do not take the batches' processors from each other
             if not self._scheduled(places):
-                self._compact(places, stop)
+                if session is None:  # else a batch has done meanwhile what was due
+                    self._compact(places, stop)
                 return []
             upkeep = DirectUpkeep(DirectWriter()) if session is None else SparkUpkeep(session)
             self._maintained[places.name] = time.monotonic()  # also after an error, which would repeat itself after each batch
@@ -85,10 +86,10 @@ class Caretaker:
                 if not stop():
                     compact(writer, path, json.dumps(metadata(places)), tiered, stop)
                     writer.checkpoint_if_due(path)
-        except (InvalidInput, RunStopped) as error:
-            self._compact_at[places.name] = float("inf")  # the batches find out what it means
+        except InvalidInput as error:
             if error.code != "DIRECT_UNFIT":
                 raise
+            self._compact_at[places.name] = float("inf")  # the batches find out, too
         else:
             self._writers[places.name] = writer
             self._compact_at[places.name] = time.monotonic() + COMPACT_EVERY_S
