@@ -148,6 +148,7 @@ PLAN_FROM_DATA = f"""{PLAN}
     seen = records.groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
     plan = replace(plan, ranges=tuple(OffsetRange(p, first, last + 1) for p, first, last in sorted(map(tuple, seen))))"""
 PROCESS = "report = process(records, number, self._table)"
+DIRECTLY = "report = process_direct(records, number, self._table, self._direct)"
 BOUNDS = """    for name, (least, greatest) in bounds.items():
         condition &= F.col(f"t.`{name}`").between(least, greatest)
 """
@@ -346,7 +347,9 @@ TRIGGER = "@dataclass(frozen=True)\nclass Trigger:"
 BYPASSED = {
     "no lock is taken": CAUGHT["no lock is taken"],
     "each task of the source fails once": Change(
-        "none", QUERY, ((PROCESS, PROCESS.replace("records,", "_failing(records),")), (TRIGGER, FAILING + TRIGGER))
+        "none",
+        QUERY,
+        (*((each, each.replace("records,", "_failing(records),")) for each in (PROCESS, DIRECTLY)), (TRIGGER, FAILING + TRIGGER)),
     ),
     "transaction ids that would expire are not refused": Change("I6", "recovery/decision.py", (("    _txn_retention,  #", "    #"),)),
 }

@@ -49,6 +49,10 @@ REFUSED = frozenset(
 )
 
 
+# For what only Delta in Spark can meet, such as another class that stores its commits.
+BY_SPARK = {"INGEST_WRITER": "spark"}
+
+
 def with_jvm(*options: str) -> dict[str, str]:
     """The environment of a run whose JVM has these options.
 

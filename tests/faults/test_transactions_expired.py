@@ -16,7 +16,7 @@ from ingest.lab.oracle.oracle_tables import select
 from tests.faults.code_mutants import BYPASSED, copy_with, plant
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import DEADLINE_S, REPOSITORY, until
-from tests.faults.pipeline import Pipeline, with_jvm
+from tests.faults.pipeline import BY_SPARK, Pipeline, with_jvm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,8 +35,12 @@ finally:
 
 
 def test_expiring_transaction_ids_are_refused_and_even_an_unfenced_driver_adds_no_row(pipeline: PipelineFactory, tmp_path: Path) -> None:
-    """The first driver is paused, the second reads everything, and Delta forgets its fence. Then the first repeats its batches."""
+    """The first driver is paused, the second reads everything, and Delta forgets its fence. Then the first repeats its batches.
+
+    The direct writer has seen the commit of the fence itself, so it stays fenced.
+    """
     lake = pipeline(batch=1500)
+    lake.environment = {**lake.environment, **BY_SPARK}
     lake.produce(3200, poison=40)
     first = lake.start(fault="after_quarantine:hang@3")
     first.stopped()

@@ -18,7 +18,7 @@ from ingest.runtime import jars, java
 from tests.faults.code_mutants import BYPASSED, copy_with
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import holder
-from tests.faults.pipeline import KINDS, Pipeline, with_jvm
+from tests.faults.pipeline import BY_SPARK, KINDS, Pipeline, with_jvm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -107,6 +107,7 @@ def test_a_second_driver_is_locked_out_until_the_holder_of_the_lock_is_killed(la
 @pytest.mark.parametrize("answer", ["error", "exists"])
 def test_a_store_that_reports_an_error_after_each_commit_causes_no_second_commit(lake: Pipeline, tmp_path: Path, answer: str) -> None:
     """The error after creating a table stops the start, and the next start uses that table. For all other commits, the log decides."""
+    lake.environment = {**lake.environment, **BY_SPARK}
     reports = tmp_path / "reports"
     losing = with_store(tmp_path / "spark", "LostAnswers", f"-Dlost.answer={answer}", f"-Dlost.answers={reports}")
     assert "ingest: QUERY_FAILED: " in lake.start(environment=losing).ended(5)
