@@ -46,6 +46,7 @@ FIRST_BATCH = 2
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"
+STOPS_WITHIN_S = 1.0
 # We write this file just before Spark's MERGE of the batch. From then on, the watcher waits for a data file of the target. With the direct
 # writer, `during_target` is in this process: the files are on the disk, and no commit names them.
 GATE = "fault-gate"
@@ -146,6 +147,9 @@ def _inject(pids: tuple[int, ...], action: str) -> None:
     for pid in pids[:-1]:
         os.kill(pid, number)
     (os.killpg if os.getpgid(pids[-1]) == pids[-1] else os.kill)(pids[-1], number)
+    if pids[-1] == os.getpid():
+        # The kernel lets the main thread take a stop. Until that one gets a processor this thread would run on: long enough to commit.
+        time.sleep(STOPS_WITHIN_S)
 
 
 def _condition(watch: VictimWatch) -> Callable[[], bool]:

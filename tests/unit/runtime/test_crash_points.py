@@ -14,6 +14,7 @@ import pytest
 
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput
+from tests.polling import until
 
 pytestmark = pytest.mark.unit
 
@@ -112,3 +113,26 @@ def test_a_kill_hits_the_whole_process_group_if_python_leads_one_else_only_the_p
         finally:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
+
+
+def test_a_thread_that_hangs_does_nothing_more_before_the_process_has_stopped(tmp_path: Path) -> None:
+    """Thirty times. A batch runs in a thread, and the kernel lets the main thread take the stop, as soon as that one gets a processor."""
+    done = tmp_path / "done"
+    code = (
+        "import os, sys, threading, time; from ingest.runtime import crash_points\n"
+        "crash_points.STOPS_WITHIN_S = 0.05\n"
+        "def work():\n"
+        "    for _ in range(30):\n"
+        "        crash_points._inject((os.getpid(),), 'hang')\n"
+        "        os.write(file, b'.')\n"
+        "file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
+        "one = threading.Thread(target=work); one.start()\n"
+        "while one.is_alive(): time.sleep(0.01)\n"
+    )
+    with psutil.Popen([sys.executable, "-c", code, str(done)]) as process:
+        for number in range(30):
+            until(lambda: process.status() == psutil.STATUS_STOPPED, "the process has stopped", 30)
+            assert done.stat().st_size == number
+            process.resume()
+            until(lambda number=number: done.stat().st_size > number, "the thread goes on", 30)  # type: ignore[misc]
+        assert process.wait(30) == 0
