@@ -132,6 +132,8 @@ class Application:
             _raise_jvm_gone(session, log, error)
             raise
         finally:
+            for query in queries:
+                query.ask_to_stop()  # after an error that concerns all tables, an upkeep would keep this process
             _end(session, log)
         return list(results.values())
 

@@ -101,3 +101,10 @@ def test_a_module_that_is_not_installed_ends_the_run_after_every_table_has_ended
     with pytest.raises(ModuleNotFoundError, match="pyarrow"):
         job(tmp_path).execute(Heard())
     assert (first.asked, first.finished, second.finished) == (True, True, at == "end")
+    # After an error that concerns all tables nobody calls `finish`: what works beside the batches would keep the process.
+    one = Ending()
+    monkeypatch.setattr(Application, "_prepare", lambda *_: [one])
+    monkeypatch.setattr(Application, "_watch", lambda *_: (_ for _ in ()).throw(OSError("the JVM is gone")))
+    with pytest.raises(OSError, match="gone"):
+        job(tmp_path).execute(Heard())
+    assert one.asked
