@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,10 +35,16 @@ class SmallDisk:
     def fill(self) -> None:
         """Fill the disk up to ROOM_LEFT_BYTES of free space."""
         with self._ballast.open("wb") as file:
-            room = os.statvfs(self.folder)
-            size = room.f_bavail * room.f_frsize - ROOM_LEFT_BYTES
-            if size > 0:
-                os.posix_fallocate(file.fileno(), 0, size)
+            while (size := self._free() - ROOM_LEFT_BYTES) > 0:
+                try:
+                    return os.posix_fallocate(file.fileno(), 0, size)
+                except OSError as error:  # others have written meanwhile
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def _free(self) -> int:
+        room = os.statvfs(self.folder)
+        return room.f_bavail * room.f_frsize
 
     def clear(self) -> None:
         """Free the space that `fill` took."""
