@@ -35,11 +35,14 @@ _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, er
 
 def environment_error(error: BaseException) -> InvalidEnvironment | None:
     """The error of the environment for a file or folder that cannot be read or written; None for any other error."""
-    if not isinstance(error, OSError) or error.filename is None or error.errno not in _FULL | _NOT_OURS:
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in _FULL:
+        found = f"{error.filename or 'a file'} cannot be written: {error.strerror}."  # the error of a write, not of an open, has no name
+        return InvalidEnvironment("DISK_FULL", found, expected="free space for it.", remedy="free space, or name a folder on another disk.")
+    if error.filename is None or error.errno not in _NOT_OURS:
         return None
     found = f"{error.filename} {refused_access(error)}: {error.strerror}."
-    if error.errno in _FULL:
-        return InvalidEnvironment("DISK_FULL", found, expected="free space for it.", remedy="free space, or name a folder on another disk.")
     remedy = "correct its owner or permissions (chown, chmod), or name another folder; `ingest doctor` checks lake and checkpoints."
     if "read" in refused_access(error):
         return InvalidEnvironment("NOT_READABLE", found, expected="a file or folder that this user can read.", remedy=remedy)

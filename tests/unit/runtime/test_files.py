@@ -105,3 +105,10 @@ def test_a_folder_that_cannot_be_searched_or_listed_cannot_be_read_and_one_that_
 def test_a_file_below_a_file_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert LocalFiles().read(f"{tmp_path}/file/below") is None
+
+
+def test_a_write_to_a_full_disk_is_an_error_of_the_environment_though_it_names_no_file() -> None:
+    with pytest.raises(OSError, match="No space") as full, open("/dev/full", "w", encoding="utf-8") as file:
+        file.write("x")
+    error = environment_error(full.value)
+    assert error is not None and error.code == "DISK_FULL"
