@@ -182,8 +182,11 @@ class DirectWriter:
         assert state is not None, "the look refuses a table without commits"
         there = erased_rows.data_files(path, state.partition_by)
         # After the listing: a file that another engine commits in between is needed.
-        paths = erased_rows.unneeded(self.looked_at(path), there)
-        begun = Operation("VACUUM START", {}, {"numFilesToDelete": len(paths)})
+        self.delete_files(path, metadata, erased_rows.unneeded(self.looked_at(path), there))
+
+    def delete_files(self, path: str, metadata: str, paths: Sequence[str], **metrics: int) -> None:
+        """Delete these files, between two commits that say so; `metrics` says more of them."""
+        begun = Operation("VACUUM START", {}, {"numFilesToDelete": len(paths), **metrics})
         done = Operation("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": len(paths)})
         self.unfenced(path, metadata, lambda _: (begun, ()))
         erased_rows.unlink(paths)

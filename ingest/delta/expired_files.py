@@ -15,9 +15,8 @@ from ingest.delta.delta_log import commit_versions, newest_complete
 from ingest.delta.delta_sql import unreadable
 from ingest.delta.direct_fit import unfit
 from ingest.delta.direct_writer import DirectWriter
-from ingest.delta.erased_rows import data_files, unlink, unneeded
+from ingest.delta.erased_rows import data_files, unneeded
 from ingest.delta.live_table import LiveTable, place
-from ingest.delta.put import Operation
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import LocalFiles, local_path
@@ -83,16 +82,6 @@ def removable(path: str, kept_s: float | None) -> Expired:
         found = DeltaTable(str(local_path(path))).vacuum(kept_h, dry_run=True, enforce_retention_duration=False, full=True)
     paths = ((name, local_path(path) / name) for name in found)
     return Expired({name: there.stat().st_size for name, there in paths if there.is_file()})
-
-
-def vacuum(writer: DirectWriter, path: str, about: str, found: Expired) -> None:
-    """Delete these files, between two commits that say so."""
-    number = len(found.sizes)
-    begun = Operation("VACUUM START", {}, {"numFilesToDelete": number, "sizeOfDataToDelete": found.bytes})
-    done = Operation("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": number})
-    writer.unfenced(path, about, lambda _: (begun, ()))
-    unlink([*found.sizes])
-    writer.unfenced(path, about, lambda _: (done, ()))
 
 
 def _removed_since(table: LiveTable, since_ms: float, *, by_log: bool) -> set[str]:

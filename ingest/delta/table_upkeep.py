@@ -81,7 +81,7 @@ class DirectUpkeep:
     def vacuum(self, path: str, about: str, kept_s: float | None, *, short: bool) -> tuple[int, int]:
         found = expired_files.expired(self.writer, self._with_known_checkpoints(path).path, kept_s)
         if found.sizes:
-            expired_files.vacuum(self.writer, path, about, found)
+            self.writer.delete_files(path, about, [*found.sizes], sizeOfDataToDelete=found.bytes)
         return len(found.sizes), found.bytes
 
     def _with_known_checkpoints(self, path: str) -> LiveTable:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from ingest.delta import expired_files
 from ingest.delta.compaction import compact
 from ingest.delta.direct_writer import DirectWriter
-from ingest.delta.expired_files import expired, removable, vacuum
+from ingest.delta.expired_files import expired, removable
 from ingest.delta.merge_groups import whole
 from ingest.runtime.errors import InvalidInput
 from tests.unit.delta.test_compaction import ABOUT, Scene
@@ -63,7 +63,7 @@ def test_a_file_stays_as_long_as_a_version_of_the_retention_needs_it(
         found = expired(DirectWriter(), one.path, kept_s)
         assert set(found.sizes) == gone
     writer = DirectWriter()
-    vacuum(writer, one.path, ABOUT, found)
+    writer.delete_files(one.path, ABOUT, [*found.sizes], sizeOfDataToDelete=found.bytes)
     assert one.rows() == before and one.on_disk() == {file.path for file in one.live()}
     operations = [DeltaTable(one.path).history(2)[at]["operation"] for at in (1, 0)]
     assert operations == ["VACUUM START", "VACUUM END"]
