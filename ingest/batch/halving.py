@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ingest.decode.arrow_json import DETAIL
 from ingest.decode.events import UNKNOWN_MAX
-from ingest.decode.headers import HEADERS, texts_of
+from ingest.decode.headers import HEADERS, structs, texts_of
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.log.log_reader import records_at
@@ -95,8 +95,7 @@ class Source:
                 one = list(records_at(reader, part[0].partition, [part[0].start]))
             if not one or len(bad) == UNKNOWN_MAX:
                 raise failure
-            headers = [{"key": key, "value": value} for key, value in one[0].headers] or None
-            text = texts_of(pa.array([headers], HEADERS))[0].as_py()
+            text = texts_of(pa.array([structs(one[0].headers)], HEADERS))[0].as_py()
             cause = f"a record of {one[0].too_large} bytes at offset {one[0].offset}" if one[0].too_large else cause_of(failure)
             values = (part[0].partition, part[0].start, one[0].key, one[0].value, text, cause)
             bad.append(dict(zip(RECORDS.names, values, strict=True)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import binascii
 import json
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -18,6 +19,11 @@ def headers_of(texts: pa.Array) -> pa.Array:
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), HEADERS)
     return pa.array([_headers(text) for text in texts.to_pylist()], HEADERS)
+
+
+def structs(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str | bytes | None]] | None:
+    """One record's headers as a value of HEADERS; None if it has none."""
+    return [{"key": key, "value": value} for key, value in headers] or None
 
 
 def texts_of(headers: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ from ingest.decode.arrow_json import REASON
 from ingest.decode.arrow_rule import arrow_rules
 from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import Events
-from ingest.decode.headers import HEADERS, texts_of
+from ingest.decode.headers import HEADERS, structs, texts_of
 from ingest.decode.rule_refusal import RuleRaises, Untranslatable
 from ingest.delta.commit import Commit
 from ingest.delta.delta_sql import At, Engine, Unreadable, arrow
@@ -150,9 +150,9 @@ def _batches(records: Iterable[Record], partition: int) -> Iterator[pa.RecordBat
     taken: list[tuple[Any, ...]] = []
     size = 0
     for each in records:
-        headers = [{"key": key, "value": value} for key, value in each.headers] or None
         time = each.timestamp_ms * 1000
-        taken.append((each.key, each.value, headers, partition, each.offset, time if -(2**63) <= time < 2**63 else None))
+        given = structs(each.headers), partition, each.offset, time if -(2**63) <= time < 2**63 else None
+        taken.append((each.key, each.value, *given))
         size += len(each.value or b"")
         if len(taken) == BATCH_ROWS or size >= BATCH_BYTES:
             yield _batch(taken)
