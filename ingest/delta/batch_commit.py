@@ -1,19 +1,20 @@
-"""BatchCommit: the userMetadata of each of our commits. It records in the table itself where the next batch starts (I1, I2)."""
+"""BatchCommit: the userMetadata of each of our commits. It says what the commit is, where the next batch starts, and what is in the tables
+(I1, I2, I4)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from operator import index
-from typing import Any, Literal
+from typing import Any, get_args
 
+from ingest.delta.posting import Posting, by_why, of_json
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import NO_TOPIC, TopicId
 from ingest.runtime.canonical_json import read_json
 
-Kind = Literal["epoch", "seek", "batch", "rollback", "replayed", "ledger"]
-
+FORMAT = 2
 EPOCH_BITS = 32
 # Statement numbers in an epoch: 0 is the fence, 1 a seek (on the target) or the roll-back (on the quarantine), 2 the first batch.
 FENCE, SEEK, FIRST_BATCH = 0, 1, 2
@@ -44,6 +45,9 @@ class BatchId:
         return f"{self.epoch}/{self.number}"
 
 
+NO_BATCH = BatchId(0, 0)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A table at one moment: its id, its newest version, and the stamp of that version's commit (see `DeltaLog.stamp`)."""
@@ -62,60 +66,116 @@ class Snapshots:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Record counts of one partition in one batch, taken before the target's commit.
+class Create:
+    """A table's creation."""
 
-    `quarantined`: records that this batch added to the quarantine. `duplicate_in_batch`: records that were offered to neither table, or
-    that the quarantine already contained.
-    """
 
-    read: int = 0
-    quarantined: int = 0
-    duplicate_in_batch: int = 0
+@dataclass(frozen=True)
+class Alter:
+    """A change of a table's columns or properties, to match its contract."""
 
-    def __post_init__(self) -> None:
-        if min(self.read, self.quarantined, self.duplicate_in_batch, self.offered) < 0:
-            raise ValueError(f"not counts of a batch: {self}")
 
-    @property
-    def offered(self) -> int:
-        """Records offered to the target. Each one is inserted, or duplicates an event id that the target already contains."""
-        return self.read - self.quarantined - self.duplicate_in_batch
+@dataclass(frozen=True)
+class Fence:
+    """The beginning of an epoch: no statement of an earlier one can follow."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The offsets at which the table begins to read."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Seek:
+    """The offsets at which an epoch begins that does not go on where the table ends."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch."""
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """The removal of an uncommitted batch's records from the quarantine."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Quarantined records that become rows. The epoch begins at the table's end."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Swap:
+    """A rebuild's rows, which replace all that earlier epochs wrote. `first` is the first epoch of the rebuild."""
+
+    first: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class State:
+    """Postings alone: the statement that they are about could not carry them."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Another state of quarantined records: replayed or dropped."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """Postings that were added to the ledger."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Results of quality checks."""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """A maintenance or an erasure, perhaps with a person's reason."""
+
+    reason: str = ""
+
+
+Case = Create | Alter | Fence | Start | Seek | Batch | RollBack | Replay | Swap | State | Mark | Project | Check | Upkeep
+KINDS: Mapping[str, type[Case]] = {case.__name__.lower(): case for case in get_args(Case)}
+# Under a transaction id, so that an earlier epoch cannot follow.
+FENCED = (Fence, Start, Seek, Batch, RollBack, Replay, Swap, State)
+# These say where the next batch starts.
+POSITIONED = (Start, Seek, Batch, Replay, Swap)
 
 
 @dataclass(frozen=True)
 class BatchCommit:
-    """Our metadata in a Delta commit: the identity of a statement and its offsets.
+    """Our metadata in a Delta commit: what it is, whose, and its postings.
 
-    A batch's `ranges` are its offsets. A seek's `ranges` are the empty ranges [start, start) at which its epoch starts, so `ends` gives
-    the next offsets for both. `gaps` are the ranges that a seek skips on purpose. A seek with `why` replay also adds rows: quarantined
-    records of the ranges `replayed`, with `counts` of those that were accepted. Each start of a process has its own UUID as `writer`.
+    `id` is the statement's, `writer` a UUID for each start of a process. `topic` is what its epoch reads. `snapshots` is None for a
+    statement that belongs to no epoch.
     """
 
-    kind: Kind
+    case: Case
     pipeline: str
     table: str
-    id: BatchId
-    writer: str
-    snapshots: Snapshots
+    id: BatchId = NO_BATCH
+    writer: str = ""
+    snapshots: Snapshots | None = None
     contract_hash: str = ""
     topic: TopicId = NO_TOPIC
-    ranges: tuple[OffsetRange, ...] = ()
-    counts: tuple[tuple[int, Counts], ...] = ()
-    gaps: tuple[OffsetRange, ...] = ()
-    why: str = ""
-    reason: str = ""
-    replayed: tuple[OffsetRange, ...] = ()
+    postings: tuple[Posting, ...] = ()
 
     @property
-    def rebuilt(self) -> int | None:
-        """For the commit that swaps in a rebuilt table: the first epoch of the rebuild, which replaces all earlier ones. Else None."""
-        return rebuilt_since(self.why) if self.kind == "seek" else None
-
-    @property
-    def positions(self) -> tuple[OffsetRange, ...]:
-        """The ranges that contain the positions of the rows that this statement added."""
-        return self.ranges if self.kind == "batch" else self.replayed
+    def kind(self) -> str:
+        """The name of its case, as its JSON and messages have it."""
+        return type(self.case).__name__.lower()
 
     @property
     def name(self) -> str:
@@ -128,71 +188,62 @@ class BatchCommit:
         return app_id(self.pipeline, self.table)
 
     @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The offsets that a batch has read; the empty ranges [start, start) at which the epoch of a start, seek, replay or swap begins."""
+        if isinstance(self.case, Batch):
+            return tuple(each.range for each in self.postings if each.why == "batch" and each.range is not None)
+        return tuple(each.range for each in self.postings if each.why in ("first", "start", "seek") and each.range is not None)
+
+    @property
+    def opened(self) -> tuple[Posting, ...]:
+        """The postings that a later commit completes."""
+        return tuple(each for each in self.postings if each.is_open)
+
+    @property
+    def positions(self) -> tuple[OffsetRange, ...]:
+        """The ranges that contain the positions of the rows that this statement added."""
+        return tuple(each.range for each in self.postings if each.why in ("batch", "replay") and each.range is not None)
+
+    @property
     def ends(self) -> dict[int, int]:
-        """The next offset to read in each partition after this batch or seek."""
+        """The next offset to read in each partition after this statement."""
         return {each.partition: each.end for each in self.ranges}
 
     def to_json(self) -> str:
         """The userMetadata text."""
-        head: dict[str, Any] = {"oncelake": 1, "kind": self.kind, "pipeline": self.pipeline, "table": self.table}
-        head |= {"epoch": self.id.epoch, "batch": self.id.number, "writer": self.writer, "looked": asdict(self.snapshots)}
-        if self.kind in ("batch", "seek"):
-            topic = {"topic": self.topic.name, "topic_id": self.topic.id, "cluster": self.topic.cluster}
-            head |= {"contract_hash": self.contract_hash, **topic}
-        if self.kind == "batch":
-            head["ranges"] = {str(r.partition): [r.start, r.end] for r in self.ranges}
-        if self.kind == "batch" or self.replayed:
-            head["counts"] = {str(partition): vars(counts) for partition, counts in self.counts}
-        if self.kind == "seek":
-            head["starts"] = {str(r.partition): r.start for r in self.ranges}
-            partitions = sorted({gap.partition for gap in self.gaps})
-            head["gaps"] = {str(p): [[gap.start, gap.end] for gap in self.gaps if gap.partition == p] for p in partitions}
-            head |= {"why": self.why, "reason": self.reason}
-        if self.kind == "rollback" and self.why:
-            head["why"] = self.why
-        if self.replayed:
-            head["replayed"] = {str(r.partition): [r.start, r.end] for r in self.replayed}
+        head: dict[str, Any] = {"oncelake": FORMAT, "kind": self.kind, "pipeline": self.pipeline, "table": self.table}
+        head |= {"epoch": self.id.epoch, "batch": self.id.number, "writer": self.writer, **vars(self.case)}
+        if self.snapshots is not None:
+            head["looked"] = asdict(self.snapshots)
+        if self.contract_hash:
+            head["contract_hash"] = self.contract_hash
+        if self.topic != NO_TOPIC:
+            head |= {"topic": self.topic.name, "topic_id": self.topic.id, "cluster": self.topic.cluster}
+        if self.postings:
+            head["postings"] = by_why(self.postings)
         return json.dumps(head, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str | None) -> BatchCommit | None:
-        """Parse a commit's userMetadata. Returns None for foreign text and for our kinds that are no BatchCommit, such as `created`."""
+        """Parse a commit's userMetadata. Returns None for foreign text."""
         try:
             value = read_json(text or "")
-            if value["oncelake"] != 1 or value["kind"] not in ("epoch", "seek", "batch", "rollback", "replayed", "ledger"):
+            if value["oncelake"] != FORMAT:
                 return None
-            snapshots = Snapshots(**{table: Snapshot(**value["looked"][table]) for table in ("target", "quarantine")})
-            topic = TopicId(value.get("topic", ""), value.get("topic_id", ""), value.get("cluster", ""))
+            case, looked = KINDS[value["kind"]], value.get("looked")
             return BatchCommit(
-                value["kind"],
+                case(**{each.name: value[each.name] for each in fields(case)}),
                 value["pipeline"],
                 value["table"],
                 BatchId(index(value["epoch"]), index(value["batch"])),
                 value["writer"],
-                snapshots,
+                None if looked is None else Snapshots(**{table: Snapshot(**looked[table]) for table in ("target", "quarantine")}),
                 value.get("contract_hash", ""),
-                topic,
-                _ranges(value),
-                tuple((int(p), Counts(**counts)) for p, counts in value.get("counts", {}).items()),
-                tuple(OffsetRange(int(p), start, end) for p, gaps in value.get("gaps", {}).items() for start, end in gaps),
-                value.get("why", ""),
-                value.get("reason", ""),
-                tuple(OffsetRange(int(p), start, end) for p, (start, end) in value.get("replayed", {}).items()),
+                TopicId(value.get("topic", ""), value.get("topic_id", ""), value.get("cluster", "")),
+                of_json(value.get("postings", {})),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
-
-
-def _ranges(value: Mapping[str, Any]) -> tuple[OffsetRange, ...]:
-    if value["kind"] == "seek":
-        return tuple(OffsetRange(int(p), start, start) for p, start in value["starts"].items())
-    return tuple(OffsetRange(int(p), start, end) for p, (start, end) in value.get("ranges", {}).items())
-
-
-def rebuilt_since(why: str | None) -> int | None:
-    """The first epoch of a rebuild, from the `why` of its swap (`rebuild:7`). None for any other `why`."""
-    word, _, epoch = (why or "").partition(":")
-    return int(epoch) if word == "rebuild" else None
 
 
 def app_id(pipeline: str, table: str) -> str:

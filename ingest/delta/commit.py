@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import FENCED, BatchCommit
 from ingest.runtime.canonical_json import read_json
 
 # A data file and its deletion vector (empty if it has none). Together they determine which rows are read.
@@ -43,22 +44,13 @@ class Commit:
     parameters: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def batch_commit(self) -> BatchCommit | None:
-        """Our BatchCommit, or None. The commit must contain both our metadata and the matching transaction id (I1)."""
-        batch_commit = BatchCommit.from_json(self.user_metadata)
-        if batch_commit is None or self.transactions.get(batch_commit.app_id) != batch_commit.id.txn_version:
+        """Our BatchCommit, or None. A fenced statement is ours only with its transaction id: other engines may copy our metadata (I1)."""
+        found = BatchCommit.from_json(self.user_metadata)
+        if found is not None and isinstance(found.case, FENCED) and self.transactions.get(found.app_id) != found.id.txn_version:
             return None
-        return batch_commit
-
-    @property
-    def retired_at(self) -> str | None:
-        """For the DELETE of `ingest maintain`: the `why` of the ledger rows that count what it removed. None for any other."""
-        try:
-            value = read_json(self.user_metadata or "")
-            return str(value["retired_at"]) if value["oncelake"] == 1 and value["kind"] == "maintain" else None
-        except (ValueError, KeyError, TypeError):
-            return None
+        return found
 
     @property
     def deleted_rows(self) -> int:

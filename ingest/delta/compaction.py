@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.data_file import StagedFile, refuse_changed, sync
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.erased_rows import unlink
@@ -43,7 +44,7 @@ class _Merged:
 def compact(
     writer: DirectWriter,
     path: str,
-    about: str,
+    about: BatchCommit,
     choose: Callable[[Sequence[DataFile]], Sequence[Group]],
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
@@ -73,7 +74,7 @@ def _together(groups: Sequence[Group]) -> Iterator[list[Group]]:
         yield found
 
 
-def _commit(writer: DirectWriter, path: str, about: str, groups: Sequence[Group]) -> int:
+def _commit(writer: DirectWriter, path: str, about: BatchCommit, groups: Sequence[Group]) -> int:
     table, folder = writer.table(path), str(local_path(path))
     merged: list[_Merged] = []
     named = False

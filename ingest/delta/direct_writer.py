@@ -6,7 +6,6 @@ here except the target, to which batches only add files.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change, erased_rows, metadata_change, quarantine_rows, writer
-from ingest.delta.batch_commit import BatchCommit, Snapshot
+from ingest.delta.batch_commit import Alter, BatchCommit, Create, Mark, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.creation import create_operation, creation
 from ingest.delta.delta_log import DeltaLog
@@ -26,6 +25,7 @@ from ingest.delta.delta_sql import Unreadable
 from ingest.delta.direct_fit import refuse_unfit
 from ingest.delta.live_table import LiveTable
 from ingest.delta.log_checkpoint import LogCheckpoints
+from ingest.delta.posting import Why
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import definitions
@@ -86,7 +86,7 @@ class DirectWriter:
                 actions = creation(definition)
                 refuse_unfit(TableState(0).after(actions), definition.path)
                 local_path(definition.path).mkdir(parents=True, exist_ok=True)
-                put(self.files, table, writer.metadata_of("created", contract), create_operation(definition), actions)
+                put(self.files, table, writer.about(Create(), contract), create_operation(definition), actions)
                 table.load()  # whoever created it
             self._tables[definition.path] = table
 
@@ -124,11 +124,15 @@ class DirectWriter:
 
         return self.commit(log, still, decide)
 
-    def merge_ledger(
-        self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
+    def append_ledger(
+        self, places: Places, about: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
-        """Insert the rows whose key the ledger lacks, and set `stood` of existing rows where `rows` has a value."""
-        self.unfenced(places.ledger, batch_commit.to_json(), partial(erased_rows.counted, rows=rows, names=("stood",)))
+        """Append lines to the ledger."""
+        self.unfenced(places.ledger, about, partial(erased_rows.appended, rows=rows))
+
+    def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
+        """Commit postings alone. Raises RunStopped FENCED."""
+        return self.commit(log, lambda: batch_commit, lambda _: (NOTHING, ()))
 
     def merge_quarantine(self, log: DeltaLog, still: writer.Still, rows: pa.Table, *, reopen: bool) -> Commit:
         """Insert the records of `rows` (the quarantine's columns) whose position the quarantine lacks. Raises RunStopped FENCED.
@@ -141,7 +145,7 @@ class DirectWriter:
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
         """Set the quarantined records at `positions` (topic_id, partition, offset and at, the time) to `replayed`."""
         decide = partial(quarantine_rows.marked_replayed, positions=positions, by=by)
-        self._unfenced(places.quarantine, batch_commit.to_json(), decide)
+        self._unfenced(places.quarantine, batch_commit, decide)
 
     def alter(self, contract: Contract, places: Places) -> None:
         """Make the target match its contract, in one commit. Raises InvalidInput DIRECT_UNFIT for changes that Spark has to make."""
@@ -155,42 +159,39 @@ class DirectWriter:
         self._tables[path] = LiveTable(self.files, path)  # without the contract, which does not match yet
         self._tables[path].load()
         try:
-            self._unfenced(path, writer.metadata_of("altered", contract), decide)
+            self._unfenced(path, writer.about(Alter(), contract), decide)
         finally:
             del self._tables[path]
 
     def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
         """Set the `state` of the quarantined records that meet a condition."""
         decide = partial(quarantine_rows.with_state, condition=condition, state=state, at=datetime.now(UTC), by=by)
-        self.unfenced(places.quarantine, json.dumps(writer.state_metadata(places)), decide)
+        self.unfenced(places.quarantine, BatchCommit(Mark(), places.pipeline, places.table), decide)
 
-    def merge_retired(self, places: Places, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert ledger rows, or replace those with the same key."""
-        self.unfenced(places.ledger, metadata, partial(erased_rows.counted, rows=rows))
+    def remove(self, found: pa.Table, path: str, columns: Columns, about: BatchCommit, why: Why) -> int:
+        """Delete the rows at these positions (columns e, b, s, p, o), and post it; returns how many they were."""
+        commit = self.unfenced(path, about, partial(erased_rows.without, found=found, columns=columns, why=why))
+        return commit.deleted_rows if commit is not None else 0
 
-    def delete_positions(self, found: pa.Table, path: str, columns: Columns, metadata: str) -> None:
-        """Delete the rows at these positions (columns e, b, p, o)."""
-        self.unfenced(path, metadata, partial(erased_rows.without, found=found, columns=columns))
-
-    def blank_samples(self, quality: str, metadata: str) -> None:
+    def blank_samples(self, quality: str, about: BatchCommit) -> None:
         """Remove the values of rows from all validation results."""
-        self.unfenced(quality, metadata, erased_rows.without_values)
+        self.unfenced(quality, about, erased_rows.without_values)
 
-    def vacuum(self, path: str, metadata: str) -> None:
+    def vacuum(self, path: str, about: BatchCommit) -> None:
         """Delete all files that the newest version does not need."""
         state = self.looked_at(path).state
         assert state is not None, "the look refuses a table without commits"
         there = erased_rows.data_files(path, state.partition_by)
         # After the listing: a file that another engine commits in between is needed.
-        self.delete_files(path, metadata, erased_rows.unneeded(self.looked_at(path), there))
+        self.delete_files(path, about, erased_rows.unneeded(self.looked_at(path), there))
 
-    def delete_files(self, path: str, metadata: str, paths: Sequence[str], **metrics: int) -> None:
+    def delete_files(self, path: str, about: BatchCommit, paths: Sequence[str], **metrics: int) -> None:
         """Delete these files, between two commits that say so; `metrics` says more of them."""
         begun = Operation("VACUUM START", {}, {"numFilesToDelete": len(paths), **metrics})
         done = Operation("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": len(paths)})
-        self.unfenced(path, metadata, lambda _: (begun, ()))
+        self.unfenced(path, about, lambda _: (begun, ()))
         erased_rows.unlink(paths)
-        self.unfenced(path, metadata, lambda _: (done, ()))
+        self.unfenced(path, about, lambda _: (done, ()))
 
     def commit(self, log: DeltaLog, still: writer.Still, decide: Decide) -> Commit:
         """As `try_commit`, but raises RunStopped FENCED instead of returning None."""
@@ -218,8 +219,8 @@ class DirectWriter:
                 return outcome.commit
         raise _overrun(path)
 
-    def unfenced(self, path: str, about: str, decide: Decide) -> None:
-        """Commit what `decide` makes of the newest snapshot, without a transaction id: any process may repeat it.
+    def unfenced(self, path: str, about: BatchCommit, decide: Decide) -> Commit | None:
+        """Commit what `decide` makes of the newest snapshot, without a transaction id: any process may repeat it. None if there is nothing.
 
         The table may have been put back meanwhile: nothing else depends on it.
         """
@@ -227,20 +228,21 @@ class DirectWriter:
             self.looked_at(path)
         except RunStopped:
             self._tables.pop(path)
-        self._unfenced(path, about, decide)
+        return self._unfenced(path, about, decide)
 
-    def _unfenced(self, path: str, about: str, decide: Decide) -> None:
+    def _unfenced(self, path: str, about: BatchCommit, decide: Decide) -> Commit | None:
         table = self.table(path)
         if table.state is None:
             raise Unreadable(f"{path} is no Delta table: it was dropped or moved away")
         for _ in range(LOOKS_MAX):
             table.look()
             if (decided := decide(table)) is None:
-                return
+                return None
             _refuse_unpartitioned(table, decided[1])
-            if isinstance(put(self.files, table, about, *decided), Committed):
+            outcome = put(self.files, table, about, *decided)
+            if isinstance(outcome, Committed):
                 self._checkpoints.write_if_due(table)
-                return
+                return outcome.commit
         raise _overrun(path)
 
     def checkpoint_if_due(self, path: str) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ingest.delta import writer
-from ingest.delta.held_rows import held, updated
 from ingest.delta.live_table import LiveTable
+from ingest.delta.posting import Why, by_key, removals
 from ingest.delta.put import Operation
-from ingest.delta.stored_rows import Columns
+from ingest.delta.row_sums import sums_of
+from ingest.delta.stored_rows import TARGET, Columns, hashed_ids
 from ingest.delta.table_rows import Actions, added, matching, rewritten, schema_of
 from ingest.runtime.files import local_path
 
@@ -25,43 +25,32 @@ RESULT = ("run_id", "suite", "number")
 CHANGE_DATA = "_change_data"
 
 
-def counted(table: LiveTable, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> tuple[Operation, Actions] | None:
-    """The insertion of ledger rows; None if nothing changes.
-
-    A row with the key of an existing one replaces it, or with `names` sets only these columns of it, if it has values for them.
-    """
-    if not rows:
-        return None
-    given, key, epochs = pa.Table.from_pylist(list(rows), schema_of(table)), list(writer.LEDGER_KEY), [row["epoch"] for row in rows]
-    known = held(given.select(key), matching(table, key, f"epoch BETWEEN {min(epochs)} AND {max(epochs)}"))
-    old, new = given.filter(pa.array(known)), given.filter(pa.array(~known))
-    for name in names:
-        old = old.filter(pc.field(name).is_valid())
-    changed = names or [name for name in given.column_names if name not in key]
-    actions = rewritten(table, old.select(key), lambda found, hit: updated(found, hit, old, key, changed)) if old.num_rows else []
-    actions += added(table, new) if new.num_rows else []
-    metrics = {"numTargetRowsInserted": new.num_rows, "numTargetRowsUpdated": old.num_rows}
-    return (Operation("MERGE", {}, metrics), actions) if actions else None
+def appended(table: LiveTable, rows: Sequence[Mapping[str, Any]]) -> tuple[Operation, Actions]:
+    """The lines that are added to a ledger."""
+    new = pa.Table.from_pylist(list(rows), schema_of(table))
+    return Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numOutputRows": new.num_rows}), added(table, new)
 
 
-def without(table: LiveTable, found: pa.Table, columns: Columns) -> tuple[Operation, Actions] | None:
-    """The deletion of the rows at these positions (e, b, p, o); None if none of them is there."""
-    names = [columns.epoch, columns.batch, columns.partition, columns.offset]
-    schema = schema_of(table)
+def without(table: LiveTable, found: pa.Table, columns: Columns, why: Why) -> tuple[Operation, Actions] | None:
+    """The deletion of the rows at these positions (e, b, s, p, o), which is posted; None if none of them is there."""
+    assert table.state is not None, "the table exists"
+    names, schema = columns.position, schema_of(table)
+    ids = hashed_ids(table.state) if columns is TARGET else ()
     positions = pa.Table.from_arrays(
-        [found[name].cast(schema.field(column).type) for name, column in zip("ebpo", names, strict=True)], names
+        [found[name].cast(schema.field(column).type) for name, column in zip("ebspo", names, strict=True)], names
     )
-    deleted = 0
+    deleted: list[pa.RecordBatch] = []
 
     def change(rows: pa.Table, hit: np.ndarray) -> pa.Table:
-        nonlocal deleted
-        deleted += int(hit.sum())
+        deleted.extend(rows.filter(pa.array(hit)).select([*names, *ids]).combine_chunks().to_batches())
         return rows.filter(pa.array(~hit))
 
     actions = rewritten(table, positions, change)
+    postings = removals(by_key(sums_of(deleted)), why, target=columns is TARGET)
     condition = " AND ".join(f"(t.{name} = s.{name})" for name in names)
     parameters = {"predicate": f'["{condition}"]', "matchedPredicates": '[{"actionType":"delete"}]'}
-    return (Operation("MERGE", parameters, {"numTargetRowsDeleted": deleted}), actions) if actions else None
+    metrics = {"numTargetRowsDeleted": sum(each.num_rows for each in deleted)}
+    return (Operation("MERGE", parameters, metrics, postings), actions) if actions else None
 
 
 def without_values(table: LiveTable) -> tuple[Operation, Actions] | None:

@@ -12,13 +12,14 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ingest import __version__
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import FENCED, Batch, BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.live_table import LiveTable
+from ingest.delta.posting import Posting
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import LocalFiles
@@ -63,24 +64,26 @@ def nothing_stored(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class Operation:
-    """What DESCRIBE HISTORY shows of a commit: Delta's name for it, its parameters and metrics."""
+    """What DESCRIBE HISTORY shows of a commit: Delta's name for it, its parameters and metrics. And what it changes in the books."""
 
     name: str
     parameters: Mapping[str, str]
     metrics: Mapping[str, int]
+    postings: tuple[Posting, ...] = ()
 
 
 def put(
     files: LocalFiles,
     table: LiveTable,
-    about: BatchCommit | str,
+    about: BatchCommit,
     operation: Operation,
     actions: Iterable[Mapping[str, Any]],
     pause: Callable[[float], None] = time.sleep,
 ) -> Outcome:
-    """Commit `actions` as the version after the one that `table` was last looked at. `about` is the metadata of the commit.
+    """Commit `actions` as the version after the one that `table` was last looked at. `about` is the metadata of the commit, to which
+    the postings of `operation` are added.
 
-    With a BatchCommit the commit also carries its transaction id. `pause` waits so many seconds before another attempt.
+    A fenced statement also carries its transaction id. `pause` waits so many seconds before another attempt.
 
     Raises NotStored if the store stores nothing (`nothing_stored` is then true). Raises OutcomeUnknown if it does not tell: the commit may
     be in the table, so the files that it names must stay. Raises as `LiveTable.refuse_another`, after it has taken back the commit.
@@ -89,7 +92,7 @@ def put(
     data = _content(version, about, operation, actions)
     if not _stored(files, table, version, data, pause):
         return Outrun(version)
-    if isinstance(about, BatchCommit) and about.kind == "batch" and not table.path.endswith("quarantine"):
+    if isinstance(about.case, Batch) and not table.path.endswith("quarantine"):
         crash_points.at("put_sent", about.id.number)
     try:
         table.refuse_another()  # dropped and made again since the look: our commit is behind another table's
@@ -99,7 +102,7 @@ def put(
     return Committed(table.wrote(data))
 
 
-def _content(version: int, about: BatchCommit | str, operation: Operation, actions: Iterable[Mapping[str, Any]]) -> bytes:
+def _content(version: int, about: BatchCommit, operation: Operation, actions: Iterable[Mapping[str, Any]]) -> bytes:
     """The commit's file. Its `txnId` is new, so no other commit has the same bytes."""
     moment = round(time.time() * 1000)
     info: dict[str, Any] = {"timestamp": moment, "operation": operation.name}
@@ -109,8 +112,9 @@ def _content(version: int, about: BatchCommit | str, operation: Operation, actio
     # No `isBlindAppend`: with it, a MERGE of another engine under WriteSerializable would not look for conflicts with our rows.
     info |= {"isolationLevel": "Serializable", "operationMetrics": {name: str(number) for name, number in operation.metrics.items()}}
     info |= {"engineInfo": f"Oncelake/{__version__}", "txnId": str(uuid.uuid4())}
-    lines: list[Mapping[str, Any]] = [{"commitInfo": info | {"userMetadata": about if isinstance(about, str) else about.to_json()}}]
-    if isinstance(about, BatchCommit):
+    about = replace(about, postings=(*about.postings, *operation.postings))
+    lines: list[Mapping[str, Any]] = [{"commitInfo": info | {"userMetadata": about.to_json()}}]
+    if isinstance(about.case, FENCED):
         lines.append({"txn": {"appId": about.app_id, "version": about.id.txn_version, "lastUpdated": moment}})
     return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in (*lines, *actions)).encode()
 

@@ -5,8 +5,9 @@ A RESTORE keeps the transaction ids of the commits that it reverts. So a transac
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
+from ingest.delta.batch_commit import Swap
 from ingest.delta.commit import Commit, FileKey
 from ingest.delta.delta_log import DeltaLog
 
@@ -16,7 +17,7 @@ REPLACING = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELEC
 
 def reverts(commit: Commit) -> bool:
     """Whether this commit can revert earlier commits. The swap of a rebuild does not: its rows replace those of all earlier epochs."""
-    if commit.batch_commit is not None and commit.batch_commit.rebuilt is not None:
+    if commit.batch_commit is not None and isinstance(commit.batch_commit.case, Swap):
         return False
     overwrites = commit.operation == "WRITE" and commit.parameters.get("mode") == "Overwrite" and not _partial(commit)
     # Each batch of a foreign stream in complete mode replaces all rows.
@@ -24,10 +25,8 @@ def reverts(commit: Commit) -> bool:
     return commit.operation == "RESTORE" or (commit.operation in REPLACING and commit.version > 0) or overwrites
 
 
-def deletes(log: DeltaLog, version: int, retired: Container[str | None] = ()) -> Iterator[Commit]:
+def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:
     """Foreign DELETE commits up to `version` that no RESTORE undid, newest first, as far as the log goes back without a gap.
-
-    A DELETE of `ingest maintain` counts as foreign, unless `retired` contains its `retired_at`: the ledger explains that one.
 
     A DELETE before a replacement or an overwrite counts too: the new content was built from the rows that the DELETE left.
     """
@@ -36,7 +35,7 @@ def deletes(log: DeltaLog, version: int, retired: Container[str | None] = ()) ->
             commit = log.commit(version)
         except FileNotFoundError:
             return
-        if commit.operation == "DELETE" and commit.batch_commit is None and (commit.retired_at is None or commit.retired_at not in retired):
+        if commit.operation == "DELETE" and commit.batch_commit is None:
             yield commit
         version = _restored(log, commit) if commit.operation == "RESTORE" else version - 1
 

@@ -1,4 +1,4 @@
-"""Count the rows of target and quarantine by the batch that wrote them. Reads no user columns, and writes nothing."""
+"""The rows of target and quarantine by the batch that wrote them, and by their positions. Writes nothing."""
 
 from __future__ import annotations
 
@@ -8,71 +8,84 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, DataFusion, Engine, quoted, unreadable
+from ingest.decode import row_hash
+from ingest.decode.row_hash import Hashes
+from ingest.delta import row_sums
+from ingest.delta.contract_change import EVENT_ID_PROPERTY
+from ingest.delta.delta_sql import At, DataFusion, Engine, Source, Unreadable, quoted, unreadable
+from ingest.delta.posting import Key, Sums, by_key
+from ingest.delta.table_state import TableState
 from ingest.kafka.intervals import Intervals, Offsets
 from ingest.kafka.offsets import OffsetRange
-from ingest.runtime.files import files_of
-from ingest.runtime.places import Places
+from ingest.runtime.canonical_json import read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-Key = tuple[int, int, int]
-"""Epoch, batch and partition; -1 where a row has NULL."""
-
 
 @dataclass(frozen=True)
 class Columns:
-    """A table's column names for a row's epoch, batch, partition and offset."""
+    """A table's column names for a row's epoch, batch, source, partition and offset."""
 
     epoch: str
     batch: str
+    source: str
     partition: str
     offset: str
 
-
-TARGET = Columns("_epoch", "_batch", "_partition", "_offset")
-QUARANTINE = Columns("epoch", "batch", "partition", "offset")
-
-
-@dataclass(frozen=True)
-class Group:
-    """The rows of one key: their number, and their least and greatest offset (-1 if no row has one)."""
-
-    rows: int
-    first: int
-    last: int
+    @property
+    def position(self) -> tuple[str, str, str, str, str]:
+        """All of them, in this order."""
+        return self.epoch, self.batch, self.source, self.partition, self.offset
 
 
-NONE = Group(0, -1, -1)
+TARGET = Columns("_epoch", "_batch", "_source", "_partition", "_offset")
+QUARANTINE = Columns("epoch", "batch", "source", "partition", "offset")
 
 
-def groups(engine: Engine, table: At, columns: Columns, where: str = "true") -> dict[Key, Group]:
-    """A table's rows by key. Raises Unreadable."""
-    names = f"`{columns.epoch}`, `{columns.batch}`, `{columns.partition}`"
-    keys = f"`{columns.epoch}` AS e, `{columns.batch}` AS b, `{columns.partition}` AS p"
-    figures = f"count(*) AS n, min(`{columns.offset}`) AS first, max(`{columns.offset}`) AS last"
-    sql = f"SELECT {keys}, {figures} FROM {{rows}} WHERE {where} GROUP BY {names}"
-    found = ({name: -1 if value is None else value for name, value in row.items()} for row in engine.ask(sql, rows=table))
-    return {(row["e"], row["b"], row["p"]): Group(row["n"], row["first"], row["last"]) for row in found}
+def sums_at(
+    engine: Engine,
+    table: At,
+    columns: Columns,
+    ids: Sequence[str] = (),
+    where: str = "true",
+    only: pa.Table | None = None,
+    kept: list[Hashes] | None = None,
+) -> dict[Key, Sums]:
+    """The sums of a table's rows by key: of those that meet `where`, and with `only` of those at these positions (e, b, s, p, o).
 
-
-def found(engine: Engine, places: Places, target_version: int | None, quarantine_version: int | None) -> dict[Key, tuple[int, int]]:
-    """The number of target rows and of quarantined records (in any state) by the (epoch, batch, partition) that wrote them.
-
-    A missing table counts as empty. Raises Unreadable.
+    `ids` are the columns of the event id (`hashed_ids`); `kept` gets the hashes of all event ids, without a JVM. Raises Unreadable.
     """
-    target = groups_at(engine, places, At(places.target, target_version), TARGET)
-    quarantine = groups_at(engine, places, At(places.quarantine, quarantine_version), QUARANTINE)
-    return {key: (target.get(key, NONE).rows, quarantine.get(key, NONE).rows) for key in target.keys() | quarantine.keys()}
+    names = (*columns.position, *ids)
+    sql = f"SELECT {', '.join(f'r.`{name}` AS c{number}' for number, name in enumerate(names))} FROM {{rows}} r WHERE {where}"
+    tables: dict[str, Source] = {"rows": table}
+    if only is not None:
+        same = " AND ".join(f"r.`{name}` = f.{to}" for to, name in zip("ebspo", columns.position, strict=True))
+        sql, tables["found"] = sql.replace(" r WHERE", f" r LEFT SEMI JOIN {{found}} f ON {same} WHERE"), only
+    if isinstance(engine, DataFusion):
+        return by_key(row_sums.sums_of(map(pa.record_batch, engine.stream(sql, **tables)), kept))
+    from pyspark import cloudpickle
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    for module in (row_hash, row_sums):  # workers get them by value
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    with unreadable():
+        found = engine.frame(sql, **tables).mapInArrow(row_sums.sums_of, from_arrow_schema(row_sums.SUMS)).toArrow()
+    return by_key(found.to_batches())
 
 
-def groups_at(engine: Engine, places: Places, table: At, columns: Columns) -> dict[Key, Group]:
-    """One table's rows by key; empty if the table does not exist. Raises Unreadable."""
-    there = DeltaLog(files_of(places.lake, engine.session), table.path).exists()
-    return groups(engine, table, columns) if there else {}
+def hashed_ids(table: TableState) -> tuple[str, ...]:
+    """The columns of the target's event id that its rows' hashes contain: none if the event id is the position.
+
+    Raises Unreadable if somebody has removed the table's property.
+    """
+    text = table.properties.get(EVENT_ID_PROPERTY)
+    if text is None:
+        raise Unreadable(f"the table property {EVENT_ID_PROPERTY} was removed: it names the columns of the event id")
+    document = read_json(text)
+    return tuple(document) if isinstance(document, list) else () if document == "position" else ("_event_id",)
 
 
 def in_ranges(ranges: Sequence[OffsetRange], columns: Columns) -> str:

@@ -4,10 +4,10 @@ settled records leave the quarantine."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ingest.delta import expired_files, quarantine_rows, writer
+from ingest.delta import expired_files, writer
+from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.compaction import compact
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Unreadable
@@ -33,7 +33,7 @@ class TableUpkeep(Protocol):
         """Who writes."""
         ...
 
-    def compact(self, path: str, about: str, stop: Callable[[], bool]) -> None:
+    def compact(self, path: str, about: BatchCommit, stop: Callable[[], bool]) -> None:
         """Merge the small files of a table; a clustered table is clustered."""
         ...
 
@@ -45,11 +45,7 @@ class TableUpkeep(Protocol):
         """Remove expired commits of the table's log; returns how many, as far as this is known."""
         ...
 
-    def delete_retired(self, quarantine: str, about: str, condition: str) -> None:
-        """Delete the quarantined records that meet a condition, after `merge_retired` has stored how many they are."""
-        ...
-
-    def vacuum(self, path: str, about: str, kept_s: float | None, *, short: bool) -> tuple[int, int]:
+    def vacuum(self, path: str, about: BatchCommit, kept_s: float | None, *, short: bool) -> tuple[int, int]:
         """Delete the files that no version of the last `kept_s` needs (None: of the time that the table's property names, or 7 days).
 
         Returns their number and size. `short` permits less than 7 days.
@@ -63,7 +59,7 @@ class DirectUpkeep:
     def __init__(self, writer: DirectWriter) -> None:
         self.writer = writer
 
-    def compact(self, path: str, about: str, stop: Callable[[], bool]) -> None:
+    def compact(self, path: str, about: BatchCommit, stop: Callable[[], bool]) -> None:
         state = self.writer.looked_at(path).state
         if state is not None and state.cluster_by:
             raise unfit(path, "is clustered, and only Delta in Spark clusters")
@@ -75,10 +71,7 @@ class DirectUpkeep:
     def clean_log(self, path: str) -> int:
         return clean(self.writer, self._with_known_checkpoints(path).path)
 
-    def delete_retired(self, quarantine: str, about: str, condition: str) -> None:
-        self.writer.unfenced(quarantine, about, partial(quarantine_rows.without, condition=condition))
-
-    def vacuum(self, path: str, about: str, kept_s: float | None, *, short: bool) -> tuple[int, int]:
+    def vacuum(self, path: str, about: BatchCommit, kept_s: float | None, *, short: bool) -> tuple[int, int]:
         found = expired_files.expired(self.writer, self._with_known_checkpoints(path).path, kept_s)
         if found.sizes:
             self.writer.delete_files(path, about, [*found.sizes], sizeOfDataToDelete=found.bytes)
@@ -97,7 +90,7 @@ class SparkUpkeep:
     def __init__(self, session: SparkSession) -> None:
         self.writer = SparkWriter(session)
 
-    def compact(self, path: str, about: str, stop: Callable[[], bool]) -> None:
+    def compact(self, path: str, about: BatchCommit, stop: Callable[[], bool]) -> None:
         writer.compact(self.writer.session, path, about, SMALL_BYTES, LARGE_BYTES)
 
     def checkpoint(self, path: str) -> None:
@@ -106,10 +99,7 @@ class SparkUpkeep:
     def clean_log(self, path: str) -> int:
         return 0  # Delta in Spark does it behind its checkpoints, and tells nobody
 
-    def delete_retired(self, quarantine: str, about: str, condition: str) -> None:
-        writer.delete_retired(self.writer.session, quarantine, about, condition)
-
-    def vacuum(self, path: str, about: str, kept_s: float | None, *, short: bool) -> tuple[int, int]:
+    def vacuum(self, path: str, about: BatchCommit, kept_s: float | None, *, short: bool) -> tuple[int, int]:
         session, found = self.writer.session, Expired({})
         if is_local(path):
             try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from delta.tables import DeltaTable
@@ -12,11 +13,13 @@ from pyspark.sql import functions as F
 
 from ingest.contract.definition import Contract
 from ingest.delta import writer
-from ingest.delta.batch_commit import BatchCommit, Snapshot
+from ingest.delta.batch_commit import BatchCommit, Mark, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import unescaped
-from ingest.delta.stored_rows import Columns
+from ingest.delta.delta_sql import At, Spark, unescaped
+from ingest.delta.posting import NOTHING, Key, Sums, Why, removals
+from ingest.delta.stored_rows import TARGET, Columns, hashed_ids, sums_at
+from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
@@ -60,13 +63,14 @@ class TableWriter(Protocol):
         """Replace all rows of a table by those of the table at `source`, under a transaction id. Raises RunStopped FENCED."""
         ...
 
-    def merge_ledger(
-        self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
+    def append_ledger(
+        self, places: Places, about: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
-        """Insert the rows whose key the ledger lacks, and set `stood` of existing rows where `rows` has a value.
+        """Append lines to the ledger. Inside a batch, Spark's writer uses the batch's own `session`."""
+        ...
 
-        Inside a batch, Spark's writer uses the batch's own `session`.
-        """
+    def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
+        """Commit postings alone, under a transaction id. Raises RunStopped FENCED."""
         ...
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
@@ -81,22 +85,18 @@ class TableWriter(Protocol):
         balance still holds."""
         ...
 
-    def merge_retired(self, places: Places, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert ledger rows of the kinds `retention` and `erased`, or replace those with the same key."""
-        ...
-
-    def delete_positions(self, found: pa.Table, path: str, columns: Columns, metadata: str) -> None:
-        """Delete the rows at these positions (columns e, b, p, o), after `merge_retired` has stored how many they are.
+    def remove(self, found: pa.Table, path: str, columns: Columns, about: BatchCommit, why: Why) -> int:
+        """Delete the rows at these positions (columns e, b, s, p, o), and post it; returns how many they were.
 
         The commit names columns only, never the values of a condition: Delta's log keeps it.
         """
         ...
 
-    def blank_samples(self, quality: str, metadata: str) -> None:
+    def blank_samples(self, quality: str, about: BatchCommit) -> None:
         """Remove the values of rows from all validation results: samples, unexpected and observed values, and texts of exceptions."""
         ...
 
-    def vacuum(self, path: str, metadata: str) -> None:
+    def vacuum(self, path: str, about: BatchCommit) -> None:
         """Delete all files that the newest version does not need. Nobody else may read or write the table."""
         ...
 
@@ -128,10 +128,13 @@ class SparkWriter:
     def overwrite(self, log: DeltaLog, source: str, still: writer.Still) -> Commit:
         return writer.overwrite(self.session.read.format("delta").load(source), log, still)
 
-    def merge_ledger(
-        self, places: Places, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
+    def append_ledger(
+        self, places: Places, about: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
-        writer.merge_ledger(session or self.session, places.ledger, batch_commit, rows)
+        writer.append_ledger(session or self.session, places.ledger, about, rows)
+
+    def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
+        return self.commit_seek(log, batch_commit)
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
         condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
@@ -141,37 +144,51 @@ class SparkWriter:
         def merge() -> None:
             self._table(places.quarantine).alias("t").merge(rows, condition).whenMatchedUpdate(set=changed).execute()
 
-        writer.unfenced(self.session, batch_commit.to_json(), merge)
+        writer.unfenced(self.session, batch_commit, merge)
 
     def set_state(self, places: Places, condition: str, state: str, by: str) -> None:
         changed: dict[str, str | Column] = {"state": F.lit(state), "state_changed_at": F.current_timestamp(), "state_by": F.lit(by)}
-        about = json.dumps(writer.state_metadata(places))
+        about = BatchCommit(Mark(), places.pipeline, places.table)
         writer.unfenced(self.session, about, lambda: self._table(places.quarantine).update(unescaped(condition), changed))
 
-    def merge_retired(self, places: Places, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        def merge() -> None:
-            writer.merge_by_key(self.session, places.ledger, rows).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-
-        writer.unfenced(self.session, metadata, merge)
-
-    def delete_positions(self, found: pa.Table, path: str, columns: Columns, metadata: str) -> None:
+    def remove(self, found: pa.Table, path: str, columns: Columns, about: BatchCommit, why: Why) -> int:
+        log = DeltaLog(files_of(path, self.session), path)
+        state = log.state()
+        assert state is not None, "the caller has read the table"
+        ids, engine = hashed_ids(state) if columns is TARGET else (), Spark(self.session)
+        sums = sums_at(engine, At(path, state.version), columns, ids, only=found)
+        if not sums:
+            return 0
         # A MERGE, whose condition names columns only: Delta's log keeps the condition of a DELETE.
-        names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
-        condition = " AND ".join(f"t.`{name}` = s.`{to}`" for to, name in names.items())
-        rows = self.session.createDataFrame(found.select([*names])).alias("s")
+        condition = " AND ".join(f"t.`{name}` = s.{to}" for to, name in zip("ebspo", columns.position, strict=True))
+        rows = self.session.createDataFrame(found.select([*"ebspo"])).alias("s")
 
         def merge() -> None:
             self._table(path).alias("t").merge(rows, condition).whenMatchedDelete().execute()
 
-        writer.unfenced(self.session, metadata, merge)
+        def posting(gone: Mapping[Key, Sums]) -> BatchCommit:
+            return replace(about, writer=str(uuid.uuid4()), postings=removals(gone, why, target=columns is TARGET))
 
-    def blank_samples(self, quality: str, metadata: str) -> None:
+        statement = posting(sums)
+        writer.unfenced(self.session, statement, merge)
+        own = next((each for each in log.since(state.version) if each.batch_commit is not None and each.batch_commit == statement), None)
+        if own is None:  # somebody else has removed all of them
+            return 0
+        if own.version > state.version + 1:  # without a lock, another process may have removed some of them before this statement
+            before, after = (sums_at(engine, At(path, own.version - back), columns, ids, only=found) for back in (1, 0))
+            gone = {key: each - after.get(key, NOTHING) for key, each in before.items()}
+            if wrong := {key: each for key in gone | sums if (each := gone.get(key, NOTHING) - sums.get(key, NOTHING))}:
+                writer.unfenced(self.session, posting(wrong), lambda: writer.append_nothing(self.session, path))
+            sums = gone
+        return sum(each.rows for each in sums.values())
+
+    def blank_samples(self, quality: str, about: BatchCommit) -> None:
         none: dict[str, str | Column] = {name: F.lit(None).cast("string") for name in writer.VALUES_OF_ROWS}
         none["samples"] = F.lit(writer.NO_SAMPLES)
-        writer.unfenced(self.session, metadata, lambda: self._table(quality).update(writer.HAS_VALUES, none))
+        writer.unfenced(self.session, about, lambda: self._table(quality).update(writer.HAS_VALUES, none))
 
-    def vacuum(self, path: str, metadata: str) -> None:
-        writer.vacuum(self.session, path, metadata, 0.0, short=True)
+    def vacuum(self, path: str, about: BatchCommit) -> None:
+        writer.vacuum(self.session, path, about, 0.0, short=True)
 
     def _table(self, path: str) -> DeltaTable:
         return DeltaTable.forPath(self.session, path)

@@ -7,7 +7,6 @@ epoch has fenced it, ends as FENCED and never counts as done.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,14 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 from delta import exceptions as delta
-from delta.tables import DeltaMergeBuilder, DeltaTable
+from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import BatchCommit, BatchId
+from ingest.delta.batch_commit import Alter, BatchCommit, BatchId, Case, Check, Create
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import by_path
@@ -50,7 +50,6 @@ VACUUM = {
     "spark.databricks.delta.vacuum.logging.enabled": "true",
 }
 SHORT_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
-LEDGER_KEY = ("kind", "epoch", "batch", "partition", "start_offset")
 
 # The quality table's columns with values of rows, besides `samples`.
 VALUES_OF_ROWS, NO_SAMPLES = ("unexpected_values", "observed", "exception"), "[]"
@@ -63,10 +62,10 @@ Still = Callable[[], BatchCommit]
 def create_tables(session: SparkSession, contract: Contract, places: Places) -> None:
     """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
     for definition in definitions(contract, places):
-        _create(session, definition, metadata_of("created", contract))
+        _create(session, definition, about(Create(), contract))
 
 
-def _create(session: SparkSession, table: TableDefinition, about: str) -> None:
+def _create(session: SparkSession, table: TableDefinition, created: BatchCommit) -> None:
     if is_local(table.path) and not DeltaLog(LocalFiles(), table.path).exists():
         # A creation that was killed before its commit leaves a log folder without commits. Delta sees no table there, but the place is
         # not free. Remove the folder only on a local disk: there a lock keeps other processes away, and a commit is a file in the folder.
@@ -82,7 +81,7 @@ def _create(session: SparkSession, table: TableDefinition, about: str) -> None:
         builder = builder.partitionedBy(*table.partition_by)
     if table.cluster_by:
         builder = builder.clusterBy(*table.cluster_by)
-    session.conf.set(METADATA, about)
+    session.conf.set(METADATA, created.to_json())
     try:
         builder.execute()
     finally:
@@ -92,9 +91,9 @@ def _create(session: SparkSession, table: TableDefinition, about: str) -> None:
 def alter(session: SparkSession, contract: Contract, table: str, statements: Sequence[str]) -> None:
     """Run statements that change a table's metadata. The first `{table}` of a statement stands for the table's name.
 
-    Their commits carry our metadata with the kind `altered`, which is no BatchCommit.
+    Their commits say that they alter the table.
     """
-    session.conf.set(METADATA, metadata_of("altered", contract))
+    session.conf.set(METADATA, about(Alter(), contract).to_json())
     try:
         for statement in statements:
             session.sql(statement.replace("{table}", by_path(table), 1))
@@ -102,10 +101,9 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
         session.conf.unset(METADATA)
 
 
-def metadata_of(kind: str, contract: Contract) -> str:
-    """The userMetadata of a commit that is no BatchCommit: `created`, `altered` or `quality`."""
-    about = {"pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
-    return json.dumps({"oncelake": 1, "kind": kind, **about})
+def about(case: Case, contract: Contract) -> BatchCommit:
+    """The BatchCommit of a statement that belongs to no epoch."""
+    return BatchCommit(case, contract.pipeline, contract.table, contract_hash=contract.hash)
 
 
 def fence(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
@@ -166,40 +164,28 @@ def _insert_missing(source: DataFrame, table: str, condition: Column, changed: M
     merge.whenNotMatchedInsert(values=values).execute()
 
 
-def state_metadata(places: Places) -> dict[str, object]:
-    """The metadata of a commit that changes states of quarantined records. It is no BatchCommit."""
-    return {"oncelake": 1, "kind": "state", "pipeline": places.pipeline, "table": places.table}
+def append_ledger(session: SparkSession, ledger: str, about: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append lines to the ledger. It needs no transaction id: two processes may append the same line, and readers take it once."""
+    # Through Arrow: Spark would turn Python's own rows into an RDD, which costs a second in the first Python worker.
+    fields = T.StructType(list(LEDGER_FIELDS))
+    frame = session.createDataFrame(pa.Table.from_pylist(list(rows), to_arrow_schema(fields, timezone="UTC")), fields)
+    unfenced(session, about, lambda: frame.coalesce(1).write.format("delta").mode("append").save(ledger))
 
 
-def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert the rows whose key the ledger lacks, and set `stood` of existing ledger rows where `rows` has a value.
-
-    It needs no transaction id: the ledger only projects commits, so it does not matter which process writes a row.
-    """
-
-    def merge() -> None:
-        table = merge_by_key(session, ledger, rows)
-        if any(row["stood"] is not None for row in rows):  # without this clause Delta makes one pass instead of two
-            table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
-        table.whenNotMatchedInsertAll().execute()
-
-    unfenced(session, batch_commit.to_json(), merge)
-
-
-def compact(session: SparkSession, table: str, metadata: str, small_bytes: int, large_bytes: int) -> None:
+def compact(session: SparkSession, table: str, about: BatchCommit, small_bytes: int, large_bytes: int) -> None:
     """Merge the files below `small_bytes` into files of about `large_bytes`; a clustered table is clustered. No row changes."""
     sizes = {"minFileSize": str(small_bytes), "maxFileSize": str(large_bytes)}
     with _set(session, {f"spark.databricks.delta.optimize.{name}": size for name, size in sizes.items()}):
-        unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).optimize().executeCompaction())
+        unfenced(session, about, lambda: DeltaTable.forPath(session, table).optimize().executeCompaction())
 
 
-def vacuum(session: SparkSession, table: str, metadata: str, hours: float | None, *, short: bool = False) -> None:
+def vacuum(session: SparkSession, table: str, about: BatchCommit, hours: float | None, *, short: bool = False) -> None:
     """Delete the files that no version of the last `hours` needs (None: of the time that the table's property names, or 7 days).
 
     Delta refuses less than 7 days unless `short` is set.
     """
     with _set(session, VACUUM | (SHORT_RETENTION if short else {})):
-        unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).vacuum(hours))
+        unfenced(session, about, lambda: DeltaTable.forPath(session, table).vacuum(hours))
 
 
 def checkpoint(session: SparkSession, table: str) -> None:
@@ -209,32 +195,16 @@ def checkpoint(session: SparkSession, table: str) -> None:
         jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, table).checkpoint()
 
 
-def merge_by_key(session: SparkSession, ledger: str, rows: Sequence[Mapping[str, Any]]) -> DeltaMergeBuilder:
-    """A MERGE of `rows` into the ledger by LEDGER_KEY, still without clauses."""
-    # Through Arrow: Spark would turn Python's own rows into an RDD, which costs a second in the first Python worker.
-    frame = session.createDataFrame(pa.Table.from_pylist(list(rows)), T.StructType(list(LEDGER_FIELDS)))
-    condition = " AND ".join(f"t.`{name}` = s.`{name}`" for name in LEDGER_KEY)
-    for name in ("epoch", "batch"):  # literals let Delta skip files
-        values = [row[name] for row in rows]
-        condition += f" AND t.{name} BETWEEN {min(values)} AND {max(values)}"
-    return DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
-
-
-def delete_retired(session: SparkSession, quarantine: str, metadata: str, condition: str) -> None:
-    """Delete the quarantined records that meet a condition, after `merge_retired` has stored how many they are."""
-    unfenced(session, metadata, lambda: DeltaTable.forPath(session, quarantine).delete(condition))
-
-
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
     """Append validation results (the quality table's columns). Creates the table if it does not exist.
 
     Not exactly once: the run id distinguishes one run from another. The caller holds the lock of this table (`table_lock.alone`), because
     checks run beside other checks, and beside the run that writes the target, whose locks do not cover this table.
     """
-    _create(session, quality_definition(places), metadata_of("created", contract))
+    _create(session, quality_definition(places), about(Create(), contract))
     frame = session.createDataFrame(rows, T.StructType(list(QUALITY_FIELDS))).coalesce(1)
     # As an option of this one write, so that it cannot stay set on the session.
-    frame.write.format("delta").mode("append").option("userMetadata", metadata_of("quality", contract)).save(places.quality)
+    frame.write.format("delta").mode("append").option("userMetadata", about(Check(), contract).to_json()).save(places.quality)
 
 
 def commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:
@@ -285,12 +255,12 @@ def try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Callab
         return _own(log, batch_commit, before)
 
 
-def unfenced(session: SparkSession, metadata: str, write: Callable[[], object]) -> None:
+def unfenced(session: SparkSession, about: BatchCommit, write: Callable[[], object]) -> None:
     """Run a statement without a transaction id, which any process may repeat. Retries on a conflict."""
     tries = 0
     while True:
         tries += 1
-        session.conf.set(METADATA, metadata)
+        session.conf.set(METADATA, about.to_json())
         try:
             write()
             return

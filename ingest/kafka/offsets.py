@@ -30,6 +30,9 @@ class OffsetRange:
     def __len__(self) -> int:
         return self.end - self.start
 
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
     def __str__(self) -> str:
         return f"{self.partition}:[{self.start},{self.end})"
 

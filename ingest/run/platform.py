@@ -21,9 +21,8 @@ from pyspark.sql import functions as F
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract
 from ingest.delta import writer
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.batch_commit import FIRST_BATCH, Batch, BatchCommit, BatchId, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
-from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.runtime import jars
 from ingest.runtime.canonical_json import read_json
@@ -160,9 +159,9 @@ def _merged(rows: DataFrame, contract: Contract, log: DeltaLog, batch_commit: Ba
 
 def _batch_commit(contract: Contract, epoch: int) -> BatchCommit:
     no_snapshot = Snapshot("", 0, "")
-    id, ranges = BatchId(epoch, FIRST_BATCH), (OffsetRange(0, 0, 1),)
     snapshots = Snapshots(no_snapshot, no_snapshot)
-    return BatchCommit("batch", "oncelake", "probe", id, uuid.uuid4().hex, snapshots, contract.hash, TopicId("probe", ""), ranges)
+    id = BatchId(epoch, FIRST_BATCH)
+    return BatchCommit(Batch(), "oncelake", "probe", id, uuid.uuid4().hex, snapshots, contract.hash, TopicId("probe", ""))
 
 
 def _row(session: SparkSession, contract: Contract) -> DataFrame:
