@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.batch.batch_counts import BatchCounts, count_batch, rank
@@ -23,11 +23,14 @@ from ingest.contract.definition import Contract
 from ingest.decode.decoder import as_text, decode, refused
 from ingest.decode.event_plan import BatchSource
 from ingest.delta import writer as commits
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
+from ingest.delta.batch_commit import FIRST_BATCH, Batch, BatchCommit
 from ingest.delta.commit import Commit
+from ingest.delta.delta_sql import At, Spark, asked
+from ingest.delta.posting import Key, Posting, Sums
+from ingest.delta.stored_rows import QUARANTINE, hashed_ids, sums_at
 from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.offsets import OffsetRange, Planned, planned
-from ingest.ledger.ledger_row import inserted_by_partition
+from ingest.ledger.books import added_by
 from ingest.recovery.epoch import Epoch
 from ingest.recovery.replay import replay
 from ingest.runtime import crash_points
@@ -77,14 +80,13 @@ class Table:
     def __post_init__(self) -> None:
         self.starts = self.epoch.starts
 
-    def batch_commit(self, number: int, ranges: tuple[OffsetRange, ...], counts: Mapping[int, Counts] | None = None) -> BatchCommit:
+    def batch_commit(self, number: int, postings: tuple[Posting, ...] = ()) -> BatchCommit:
         """The BatchCommit of the batch's next statement, after another look back.
 
         Raises the errors of `LookBack.again`, and RunStopped LOCK_LOST.
         """
         self.refuse_lost()
-        batch_commit = self.epoch.writer.batch_commit("batch", number, self.epoch.look_back.again())
-        return replace(batch_commit, ranges=ranges, counts=tuple(sorted((counts or {}).items())))
+        return self.epoch.writer.batch_commit(Batch(), number, self.epoch.look_back.again(), postings)
 
     def read_before(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether an earlier batch has read any of these offsets."""
@@ -134,12 +136,13 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
             ranked = stack.enter_context(kept(check(ranked)))
             batch_counts = count_batch(ranked, table.contract)
         table.still_ours()  # before any write: the rows must come from this topic, and no other run may be active
-        refuse_poisoned(batch_counts, table.contract, number, plan)
+        refuse_poisoned(batch_counts.read, batch_counts.failed, table.contract, number, plan)
         clock.lap("count")
 
         # 4 Quarantine first: the target commit of a batch then proves its quarantine commit.
         stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, reread=reread)
-        counts = batch_counts.outcome(stored)
+        epoch = table.epoch.writer.epoch
+        postings = tuple(batch_counts.posting(Key(epoch, number, 0, each.partition), each, stored) for each in plan.ranges)
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
@@ -147,7 +150,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
         winners = winners.coalesce(max(1, batch_counts.read // ROWS_A_TASK))
         crash_points.at("during_target", number, table.epoch.checkpoint)
-        still = partial(table.batch_commit, number, plan.ranges, counts)
+        still = partial(table.batch_commit, number, (*table.epoch.unposted, *postings))
         commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, batch_counts.bounds, still)
         clock.lap("merge")
     return finish(table, SparkWriter(records.sparkSession), commit, clock, reread=reread)
@@ -161,7 +164,7 @@ def begin(table: Table, spark_number: int) -> tuple[int, Planned, bool]:
     crash_points.at("after_offset_log", number)
 
     # 2 Check that this run still owns the table, and that nobody has changed the tables since its last look.
-    table.batch_commit(number, plan.ranges)
+    table.batch_commit(number)
     return number, plan, table.read_before(plan.ranges)
 
 
@@ -179,27 +182,36 @@ def finish(table: Table, writer: TableWriter, commit: Commit, clock: Clock, *, r
     if reread:
         replay(writer, table.places, batch_commit)
         crash_points.at("after_replayed", number)
-    table.epoch.ledger.saw(commit, batch_commit)
+    table.epoch.unposted[:] = _completed(table, writer.session, commit, batch_commit)
     table.epoch.ledger.append_if_due(writer.session)
     crash_points.at("after_ledger", number)
     clock.lap("ledger")
-    counts = [each for _, each in batch_commit.counts]
-    read, quarantined = sum(c.read for c in counts), sum(c.quarantined for c in counts)
-    inserted = sum(f.records or 0 for f in commit.added)
+    own = [each for each in batch_commit.postings if each.range is not None]
+    inserted = sum(each.target.rows for each in (*own, *table.epoch.unposted) if each.target is not None)
+    read, quarantined = sum(each.read for each in own), sum(each.quarantine.rows for each in own)
     figures = (read, inserted, read - quarantined - inserted, quarantined)
     seconds = time.monotonic() - clock.started
     return BatchReport(table.places.name, batch_commit.id.epoch, number, *figures, commit.version, seconds, batch_commit.ends, clock.steps)
 
 
-def refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int, plan: Planned) -> None:
+def _completed(table: Table, session: SparkSession | None, commit: Commit, batch_commit: BatchCommit) -> list[Posting]:
+    """What the commit added, if it could not say so itself."""
+    state = table.epoch.look_back.target.state()
+    if not batch_commit.opened or state is None:
+        return []
+    ids = hashed_ids(state)
+    return asked(table.places.lake, session, lambda engine: added_by(engine, table.places, commit.version, ids, batch_commit.opened))
+
+
+def refuse_poisoned(read: int, failed: int, contract: Contract, number: int, plan: Planned) -> None:
     """Raises RunStopped QUARANTINE_LIMIT if a larger share of the batch is bad than the contract accepts."""
-    read, limit = batch_counts.read, contract.quarantine
-    if read < limit.min_records or batch_counts.failed <= limit.max_share * read:
+    limit = contract.quarantine
+    if read < limit.min_records or failed <= limit.max_share * read:
         return
     raise RunStopped(
         "QUARANTINE_LIMIT",
-        f"{batch_counts.failed} of the {read} records of batch {number} of {contract.name} would go to quarantine "
-        f"({batch_counts.failed / read:.1%}); offsets {' '.join(str(r) for r in plan.ranges)}. Nothing of the batch was written.",
+        f"{failed} of the {read} records of batch {number} of {contract.name} would go to quarantine "
+        f"({failed / read:.1%}); offsets {' '.join(str(r) for r in plan.ranges)}. Nothing of the batch was written.",
         expected=f"at most {limit.max_share:.1%} of a batch of at least {limit.min_records} records.",
         remedy="fix the producer, or the contract if that is wrong, and run again; to accept the batch as it is, raise "
         "quarantine.max_share in the contract.",
@@ -208,8 +220,8 @@ def refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int, 
 
 def _quarantine(
     ranked: DataFrame, batch_counts: BatchCounts, table: Table, number: int, plan: Planned, *, reread: bool
-) -> Mapping[int, int]:
-    """Commit the records for quarantine; returns how many records of each partition the quarantine did not contain before."""
+) -> Mapping[Key, Sums]:
+    """Commit the records for quarantine; returns the sums of those that the quarantine did not contain before."""
     if not batch_counts.failed:
         return {}
     ids = [as_text(F.col(f"`{name}`")) for name in event_id_columns(table.contract)]
@@ -218,6 +230,7 @@ def _quarantine(
     failed = ranked.where("__reason IS NOT NULL").select(
         F.lit(writer.topic.name).alias("topic"),
         F.lit(writer.topic.id).alias("topic_id"),
+        F.lit(0).cast("smallint").alias("source"),
         F.col("_partition").alias("partition"),
         F.col("_offset").alias("offset"),
         F.col("_kafka_timestamp").alias("kafka_timestamp"),
@@ -234,18 +247,9 @@ def _quarantine(
         F.col("_ingested_at").alias("state_changed_at"),
         F.lit("ingest run").alias("state_by"),
     )
-    still = partial(table.batch_commit, number, plan.ranges)
+    still = partial(table.batch_commit, number)
     failed = failed.repartition(max(1, batch_counts.failed // ROWS_A_TASK))  # coalesce would also reduce the tasks that read
     commit = commits.merge_quarantine(failed, table.epoch.look_back.quarantine, still, reopen=reread)
     table.epoch.look_back.again()
-    offered = {partition: counts.failed for partition, counts in batch_counts.counts.items()}
-    return _stored(ranked, table, number, commit, offered)
-
-
-def _stored(ranked: DataFrame, table: Table, number: int, commit: Commit, offered: Mapping[int, int]) -> Mapping[int, int]:
-    """How many records of each partition this batch added to the quarantine. The MERGE may also have matched and changed older ones."""
-    if not commit.removed:
-        return inserted_by_partition(ranked.sparkSession, table.places.quarantine, commit, offered, "partition")
-    rows = ranked.sparkSession.read.format("delta").option("versionAsOf", commit.version).load(table.places.quarantine)
-    rows = rows.where((F.col("epoch") == table.epoch.writer.epoch) & (F.col("batch") == number))
-    return {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
+    where = f"epoch = {writer.epoch} AND batch = {number}"  # the MERGE may also have matched and changed older records
+    return sums_at(Spark(ranked.sparkSession), At(table.places.quarantine, commit.version), QUARANTINE, where=where)

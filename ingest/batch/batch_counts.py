@@ -17,7 +17,8 @@ from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import with_payload
 from ingest.decode.payload import PAYLOAD
-from ingest.delta.batch_commit import Counts
+from ingest.delta.posting import NOTHING, Key, Posting, Sums, Why
+from ingest.kafka.offsets import OffsetRange
 
 
 def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:
@@ -92,9 +93,11 @@ class BatchCounts:
         """All records."""
         return sum(each.read for each in self.counts.values())
 
-    def outcome(self, stored: Mapping[int, int]) -> dict[int, Counts]:
-        """The counts for the target's commit, by partition. `stored`: how many records the quarantine did not contain before."""
-        return {p: Counts(c.read, n := stored.get(p, 0), c.duplicates + c.failed - n) for p, c in self.counts.items()}
+    def posting(self, key: Key, at: OffsetRange, stored: Mapping[Key, Sums], why: Why = "batch") -> Posting:
+        """What is known of a partition before the target's commit. `stored` are the records that the quarantine did not contain before."""
+        counts = self.counts.get(key.partition, PartitionCounts(0, 0, 0))
+        quarantined = stored.get(key, NOTHING)
+        return Posting(key, why, at, counts.read, None, quarantined, None, counts.duplicates)
 
     def without(self, later: pa.Table) -> BatchCounts:
         """The counts without these rows (from `later_copies`) among the winners."""
@@ -113,7 +116,11 @@ def count_batch(ranked: DataFrame, contract: Contract) -> BatchCounts:
     # Delta keeps no minimum and maximum of BINARY columns.
     ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
     winner = F.col("__rank") == 1
-    aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("duplicates")]
+    aggregates = [
+        F.count("*").alias("read"),
+        F.count("__reason").alias("failed"),
+        F.count_if(F.col("__rank") == DUPLICATE).alias("duplicates"),
+    ]
     aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts")]
     for position, name in enumerate(ids):
         plain = _countable(F.col(f"`{name}`"), fields[name])

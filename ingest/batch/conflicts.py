@@ -14,8 +14,8 @@ from ingest.kafka.offsets import OffsetRange
 
 CONFLICT = "conflicting_duplicate"
 RAW = ("__key", "__value", "__headers")
-# Any rank other than 1.
-DUPLICATE = 2
+# Ranks of records that are no new rows: later copies of an event id inside the batch, and records that the target has.
+DUPLICATE, PRESENT = 2, 3
 
 
 def mark_conflicts(
@@ -35,7 +35,7 @@ def mark_conflicts(
     equal = F.coalesce((there["hash"] == F.col(PAYLOAD_HASH)) | itself, F.lit(False))
     found = found.withColumn("__pardoned", refused & equal)
     found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
-    found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(DUPLICATE)).otherwise(F.col("__rank")))
+    found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(PRESENT)).otherwise(F.col("__rank")))
     where = F.concat(F.lit("differs from partition "), there["_partition"], F.lit(" offset "), there["_offset"])
     conflict = there.isNotNull() & ~equal
     return _refuse(found, conflict, where).drop("__there", "__pardoned")
@@ -53,7 +53,7 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
     positions = rows.select("_partition", "_offset").distinct().withColumn("__row", F.lit(True))
     found = ranked.join(positions, ["_partition", "_offset"], "left")
     row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
-    found = found.withColumn("__rank", F.when(row, F.lit(DUPLICATE)).otherwise(F.col("__rank")))
+    found = found.withColumn("__rank", F.when(row, F.lit(PRESENT)).otherwise(F.col("__rank")))
     return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
 
 

@@ -7,12 +7,13 @@ Spark's foreachBatch calls `process_direct`, which returns only after the commit
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -22,12 +23,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.batch import dedup, outputs, refused, staging
 from ingest.batch.batch import BatchReport, Clock, Table, begin, finish, refuse_poisoned
-from ingest.batch.batch_counts import BatchCounts, PartitionCounts
 from ingest.batch.dedup import POSITION, TIME
 from ingest.batch.outputs import QUARANTINE, STAGED, TARGET, is_small
 from ingest.batch.refused import EVENT_ID, Refused
 from ingest.batch.staged import Staged
-from ingest.batch.staged_parts import Part, Parts, remove_all
+from ingest.batch.staged_parts import KEPT, Part, Parts, remove_all
 from ingest.batch.staging import Stage
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
@@ -37,12 +37,13 @@ from ingest.decode.decoder import for_workers
 from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import Events
 from ingest.delta import data_file, partition, statistics, stored_rows
-from ingest.delta.batch_commit import Counts
+from ingest.delta.batch_commit import BatchId
 from ingest.delta.data_file import StagedFile, refuse_changed
 from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
+from ingest.delta.posting import Posting
 from ingest.delta.put import Operation, nothing_stored
 from ingest.delta.table_definitions import QUARANTINE_FIELDS
 from ingest.kafka.intervals import Intervals
@@ -78,16 +79,14 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         staged.mark_copies()
         if table.contract.conflicts == "table":
             staged.compare(writer.looked_at(table.places.target), table.epoch.epochs_of_topic)
-        if reread and staged.failed().total():
+        if reread and staged.failed():
             staged.spare(batch.rows_read_before())
-        counts = counts_of(staged)
         table.still_ours()  # before any commit: the rows must come from this topic, and no other run may be active
-        refuse_poisoned(counts, table.contract, number, plan)
+        refuse_poisoned(staged.read(), staged.failed(), table.contract, number, plan)
         clock.lap("copies")
 
         # 5 Quarantine first: the target's commit then proves the quarantine's.
         stored = batch.quarantine(staged, reread=reread)
-        outcome = counts.outcome(stored)
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
@@ -95,12 +94,14 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         def decide(target: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
             batch.unnamed.add(batch.target_folder)  # a commit before this look was outrun
             new[:] = staged.new_files(target)
+            postings = tuple(staged.postings(BatchId(table.epoch.writer.epoch, number), plan.ranges, new, stored))
             crash_points.at("during_target", number)
             batch.unnamed.discard(batch.target_folder)
-            return insertion(table.contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
+            return insertion(table.contract, postings), [each.addition() for each in new]
 
         with batch.committing(batch.target_folder):
-            commit = writer.commit(table.epoch.look_back.target, partial(table.batch_commit, number, plan.ranges, outcome), decide)
+            still = partial(table.batch_commit, number, tuple(table.epoch.unposted))
+            commit = writer.commit(table.epoch.look_back.target, still, decide)
     except BaseException:
         batch.remove_unnamed()
         raise
@@ -175,26 +176,25 @@ class _Batch:
         target = self._writer.looked_at(self._table.places.target)
         return dict(stored_rows.positions(DataFusion(), At(target.path, target.version), stored_rows.TARGET, where))
 
-    def quarantine(self, staged: Staged, *, reread: bool) -> Counter[int]:
-        """Commit the records for quarantine; returns how many of each partition the quarantine did not contain before."""
+    def quarantine(self, staged: Staged, *, reread: bool) -> dict[int, np.ndarray]:
+        """Commit the records for quarantine; returns the offsets that the quarantine did not contain before, by partition."""
         parts, log = staged.refused, self._table.epoch.look_back.quarantine
-        if not staged.failed().total():
+        if not staged.failed():
             parts.remove()  # all of them are rows already
-            return Counter()
-        parts.parts += self._conflicting(staged)
-        still = partial(self._table.batch_commit, self._number, self._plan.ranges)
-        stored = parts.by_partition()
-        stored.subtract(parts.by_partition(lost=True))
+            return {}
+        parts = replace(parts, parts=[*parts.parts, *self._conflicting(staged)])
+        still = partial(self._table.batch_commit, self._number)
+        stored = {partition: parts.offsets(partition, KEPT) for partition in parts.partitions()}
         if reread:
             rows = pa.concat_tables([part.columns(parts.folder, parts.schema).filter(pa.array(part.kept)) for part in parts.parts])
             commit = self._writer.merge_quarantine(log, still, rows, reopen=True)
             where = f"epoch = {self._source.epoch} AND batch = {self._number}"
-            there = stored_rows.groups(DataFusion(), At(log.table, commit.version), stored_rows.QUARANTINE, where)
-            stored = Counter({partition: group.rows for (_, _, partition), group in there.items()})
+            stored = stored_rows.positions(DataFusion(), At(log.table, commit.version), stored_rows.QUARANTINE, where)
             parts.remove()
         else:
             new = parts.files()
-            operation = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, {"numFiles": len(new), "numOutputRows": stored.total()})
+            metrics = {"numFiles": len(new), "numOutputRows": sum(map(len, stored.values()))}
+            operation = Operation("WRITE", {"mode": "Append", "partitionBy": "[]"}, metrics)
 
             def decide(_: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
                 self.unnamed.add(self.quarantine_folder)  # a commit before this look was outrun
@@ -239,7 +239,7 @@ class _Batch:
     def _refused(self) -> Refused:
         writer, plan = self._table.epoch.writer, self._plan
         same: dict[str, int | str] = {"topic": writer.topic.name, "topic_id": writer.topic.id, "contract_hash": writer.contract_hash}
-        same |= {"epoch": writer.epoch, "batch": self._number, "state": "open", "state_by": "ingest run"}
+        same |= {"source": 0, "epoch": writer.epoch, "batch": self._number, "state": "open", "state_by": "ingest run"}
         same["state_changed_at"] = round(plan.planned_at.timestamp() * 1_000_000)
         schema = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")
         ids = event_id_columns(self._table.contract)
@@ -252,22 +252,12 @@ class _Batch:
         return found
 
 
-def counts_of(staged: Staged) -> BatchCounts:
-    """The outcomes of the staged records by partition."""
-    failed, lost = staged.failed(), staged.rows.by_partition(lost=True)
-    rows, wrong = staged.rows.by_partition(), staged.refused.by_partition()
-    differ = Counter(partition for partition, _ in staged.conflicts)
-    spared = staged.refused.by_partition(lost=True)
-    # Conflicting copies are lost rows, and records that are rows already are no longer refused.
-    counts = {p: PartitionCounts(rows[p] + wrong[p], failed[p], lost[p] - differ[p] + spared[p]) for p in sorted({*rows, *wrong})}
-    return BatchCounts(counts, {}, len(staged.conflicts))
-
-
-def insertion(contract: Contract, inserted: int, outcome: Mapping[int, Counts]) -> Operation:
+def insertion(contract: Contract, postings: Sequence[Posting]) -> Operation:
     """What DESCRIBE HISTORY shows: a MERGE on the event id that only inserts. Its predicate has no values of rows."""
     condition = " AND ".join(f"(t.{name} = s.{name})" for name in event_id_columns(contract))
     inserts = json.dumps([{"actionType": "insert"}])
     parameters = {"predicate": json.dumps([condition]), "matchedPredicates": "[]", "notMatchedPredicates": inserts}
-    metrics = {"numSourceRows": sum(each.offered for each in outcome.values()), "numTargetRowsInserted": inserted}
+    inserted = sum(each.target.rows for each in postings if each.target is not None)
+    metrics = {"numSourceRows": inserted + sum(each.present or 0 for each in postings), "numTargetRowsInserted": inserted}
     metrics |= {"numTargetRowsUpdated": 0, "numTargetRowsDeleted": 0}
-    return Operation("MERGE", {**parameters, "notMatchedBySourcePredicates": "[]"}, metrics)
+    return Operation("MERGE", {**parameters, "notMatchedBySourcePredicates": "[]"}, metrics, tuple(postings))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,13 +12,16 @@ import pyarrow.compute as pc
 from ingest.batch.dedup import DIFFERS, POSITION, ROW, TIME, differs_from, later_copies, twice
 from ingest.batch.probe import near, probe
 from ingest.batch.refused import id_texts
-from ingest.batch.staged_parts import Parts
+from ingest.batch.staged_parts import DUPLICATE, KEPT, PRESENT, REFUSED, Parts
 from ingest.batch.staging import candidates
 from ingest.contract.columns import PAYLOAD_HASH
+from ingest.delta.batch_commit import BatchId
 from ingest.delta.data_file import StagedFile
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import DataFile, LiveTable
 from ingest.delta.partition import read
+from ingest.delta.posting import NOTHING, Key, Posting, Sums, Why, by_key
+from ingest.delta.row_sums import position_hashes, summed
 from ingest.kafka.offsets import OffsetRange
 from ingest.runtime.errors import Bug
 
@@ -53,6 +55,7 @@ class Staged:
     refused: Parts
     conflicts: Conflicts = field(default_factory=dict)
     _probed: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    _hits: dict[int, np.ndarray] = field(default_factory=dict)
 
     def refuse_open_books(self, ranges: Sequence[OffsetRange]) -> None:
         """Raises Bug POSITIONS_WRONG if a record was staged twice, or is not in the batch's offset ranges (I4)."""
@@ -72,7 +75,7 @@ class Staged:
                 )
 
     def mark_copies(self) -> None:
-        """Later copies of an event id are lost; the least position wins (I3). Those with another payload are conflicts."""
+        """Later copies of an event id are duplicates; the least position wins (I3). Those with another payload are conflicts."""
         parts = self.rows.parts
         again = twice(np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)]))
         if not again.size:
@@ -80,8 +83,9 @@ class Staged:
         starts = np.cumsum([0, *(len(part.hashes) for part in parts)])
         later = later_copies(pa.concat_tables(self._candidates(again, starts)))
         at = np.searchsorted(starts, rows := later[ROW].to_numpy(), side="right") - 1
+        outcome = np.where(pc.is_valid(later[DIFFERS]).to_numpy(), REFUSED, DUPLICATE)
         for number, part in enumerate(parts):
-            part.lost[rows[at == number] - starts[number]] = True
+            part.outcome[rows[at == number] - starts[number]] = outcome[at == number]
         self.conflicts |= self._conflicts(later.filter(pc.is_valid(later[DIFFERS])))
 
     def _conflicts(self, rows: pa.Table) -> Conflicts:
@@ -124,18 +128,19 @@ class Staged:
             itself = pc.and_(found["__here"], pc.and_(*(pc.equal(found[name], found[f"_{name}"]) for name in POSITION)))
             alike = pc.or_(pc.equal(found[PAYLOAD_HASH], found["__hash"]), itself).to_numpy()
             at = found[ROW].to_numpy()
-            self.rows.parts[number].lost[at] = True
+            self.rows.parts[number].outcome[at] = np.where(alike, PRESENT, REFUSED)
             for position in _positions(found.filter(pa.array(alike))):
                 self.conflicts.pop(position, None)
             found = found.append_column(DIFFERS, differs_from(*(found[f"_{name}"] for name in POSITION)))
             self.conflicts |= self._conflicts(found.filter(pa.array(~alike)))
 
     def spare(self, positions: Mapping[int, np.ndarray]) -> None:
-        """Records at these offsets by partition are rows of the target already: they stay rows, and count as duplicates."""
-        self.refused.lose(positions)
+        """Records at these offsets by partition are rows of the target already: they stay rows, and are not refused."""
+        self.refused.mark(positions, PRESENT)
         for partition, offset in list(self.conflicts):
             if partition in positions and offset in positions[partition]:
                 del self.conflicts[partition, offset]
+                self.rows.mark({partition: np.array([offset])}, PRESENT)
 
     def new_files(self, target: LiveTable) -> list[StagedFile]:
         """The files of the rows that are not lost and that the target does not hold, on the disk.
@@ -157,17 +162,78 @@ class Staged:
                 there[found.get(number, np.empty(0, np.int64))] = True
             if there.any():
                 hits[number] = there
+        self._hits = hits
         return self.rows.files(hits)
 
-    def failed(self) -> Counter[int]:
-        """The number of records for quarantine by partition."""
-        found = self.refused.by_partition()
-        found.subtract(self.refused.by_partition(lost=True))
-        found.update(Counter(partition for partition, _ in self.conflicts))
-        return found
+    def failed(self) -> int:
+        """The number of records for quarantine."""
+        return sum(int((part.outcome == KEPT).sum()) for part in self.refused.parts) + len(self.conflicts)
+
+    def read(self) -> int:
+        """The number of records."""
+        return sum(len(part.offsets) for part in (*self.rows.parts, *self.refused.parts))
+
+    def postings(
+        self, at: BatchId, ranges: Sequence[OffsetRange], new: Sequence[StagedFile], stored: Mapping[int, np.ndarray], why: Why = "batch"
+    ) -> Iterator[Posting]:
+        """The books of a batch by partition, for the snapshot of the last `new_files`, which returned `new`.
+
+        `stored` are the offsets that the quarantine has got. A `replay` reads only what is refused no more. Raises Bug BOOKS_OPEN if not
+        each record that was read is in exactly one place.
+        """
+        added: dict[int, Sums] = {}
+        for number, part in enumerate(self.rows.parts):
+            keep = part.kept & ~self._hits[number] if number in self._hits else part.kept
+            partitions, offsets = part.partitions[: part.rows][keep], part.offsets[: part.rows][keep]
+            hashes = position_hashes(part.hashes[: part.rows][keep] if len(part.hashes) else None, 0, partitions, offsets)
+            for key, sums in _summed(at, partitions, offsets, hashes).items():
+                added[key.partition] = added.get(key.partition, NOTHING) + sums
+        number, rows = sum(file.rows for file in new), sum(each.rows for each in added.values())
+        if number != rows:
+            raise _open(f"the new files have {number} rows, and {rows} are to be added")
+        nothing = np.empty(0, np.int64)
+        for each in ranges:
+            yield self._posting(at, each, added.get(each.partition, NOTHING), stored.get(each.partition, nothing), why)
+
+    def _posting(self, at: BatchId, offsets: OffsetRange, added: Sums, stored: np.ndarray, why: Why) -> Posting:
+        partition = offsets.partition
+        held = [np.empty(0, np.int64)]
+        for number, hits in self._hits.items():
+            part = self.rows.parts[number]
+            held.append(part.offsets[: part.rows][part.kept & hits & (part.partitions[: part.rows] == partition)])
+        new = np.setdiff1d(self.rows.offsets(partition, KEPT), np.concatenate(held))
+        duplicate, there = self.rows.offsets(partition, DUPLICATE), [*held, self.rows.offsets(partition, PRESENT)]
+        if why == "batch":
+            wrong = np.concatenate([self.refused.offsets(partition, KEPT), self.rows.offsets(partition, REFUSED)])
+            there += [self.refused.offsets(partition, PRESENT), np.setdiff1d(wrong, stored)]
+            read = np.concatenate([self.rows.offsets(partition), self.refused.offsets(partition)])
+        else:
+            read = self.rows.offsets(partition, KEPT, DUPLICATE, PRESENT)
+        present = np.concatenate(there)
+        placed = np.concatenate([new, present, duplicate, stored])
+        if len(new) != added.rows or not np.array_equal(np.sort(read), np.sort(placed)):
+            lost, once = np.setdiff1d(read, placed), np.setdiff1d(placed, read)
+            raise _open(
+                f"of the {len(read)} records of {offsets}, {len(new)} are new, {len(present)} present, {len(duplicate)} duplicates and "
+                f"{len(stored)} quarantined; nowhere: {lost[:5].tolist()}, not read: {once[:5].tolist()}"
+            )
+        hashes = position_hashes(None, 0, np.full(len(stored), partition), stored)
+        key = Key(at.epoch, at.number, 0, partition)
+        quarantined = _summed(at, np.full(len(stored), partition), stored, hashes).get(key, NOTHING)
+        return Posting(key, why, offsets, len(read), added, quarantined, len(present), len(duplicate))
 
     def _schema(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self.rows.schema.field(name) for name in names])
+
+
+def _summed(at: BatchId, partitions: np.ndarray, offsets: np.ndarray, hashes: np.ndarray) -> dict[Key, Sums]:
+    keys = np.stack([*(np.full(len(offsets), each) for each in (at.epoch, at.number, 0)), partitions.astype(np.int64)])
+    return by_key([summed(keys, offsets, hashes)])
+
+
+def _open(found: str) -> Bug:
+    expected = "each record that was read in exactly one place. Nothing of the batch was committed to the target."
+    return Bug("BOOKS_OPEN", f"{found}.", expected=expected)
 
 
 def _positions(rows: pa.Table) -> list[tuple[int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,14 +16,18 @@ import pyarrow as pa
 from ingest.delta.data_file import StagedFile, refuse_changed, sync
 from ingest.delta.partition import read, write_files, write_partition
 
+# What becomes of a record: a new row (or a new record in quarantine), nothing because it is a later copy of an event id inside the batch,
+# nothing because the table has it, or a record for the quarantine.
+KEPT, DUPLICATE, PRESENT, REFUSED = range(4)
+
 
 @dataclass
 class Part:
     """Some of the rows: those of a file, or in memory.
 
     `partitions` and `offsets` have a value for each record, and so has `hashes` if the table has event ids that may occur twice. Records
-    that a worker found to be later copies come last; they are in `copies` only, and not among the rows. `lost` marks the records that do
-    not become rows.
+    that a worker found to be later copies come last; they are in `copies` only, and not among the rows. `outcome` says of each record
+    whether it is KEPT, or else a DUPLICATE, PRESENT or REFUSED.
     """
 
     partitions: np.ndarray
@@ -34,10 +37,10 @@ class Part:
     file: StagedFile | None = None
     data: pa.Table | None = None
     copies: pa.Table | None = None
-    lost: np.ndarray = field(init=False)
+    outcome: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lost = np.zeros(len(self.offsets), bool)
+        self.outcome = np.zeros(len(self.offsets), np.int8)
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Part:
@@ -51,8 +54,8 @@ class Part:
 
     @property
     def kept(self) -> np.ndarray:
-        """Which of the rows are not lost (bool, shape (rows,))."""
-        return ~self.lost[: self.rows]
+        """Which of the rows are kept (bool, shape (rows,))."""
+        return np.asarray(self.outcome[: self.rows] == KEPT)
 
     def columns(self, folder: str, schema: pa.Schema) -> pa.Table:
         """These columns of all rows."""
@@ -75,26 +78,26 @@ class Parts:
     _again: dict[tuple[int, ...], tuple[bytes, list[StagedFile]]] = field(default_factory=dict)
     _synced: set[str] = field(default_factory=set)
 
-    def by_partition(self, *, lost: bool = False) -> Counter[int]:
-        """The number of records by Kafka's partition; with `lost` only those that do not become rows."""
-        found: Counter[int] = Counter()
+    def offsets(self, partition: int, *outcomes: int) -> np.ndarray:
+        """The offsets of this partition's records with one of these outcomes (none given: of all)."""
+        found = [np.empty(0, np.int64)]
         for part in self.parts:
-            partitions, numbers = np.unique(part.partitions[part.lost] if lost else part.partitions, return_counts=True)
-            found.update(dict(zip(partitions.tolist(), numbers.tolist(), strict=True)))
-        return found
+            here = part.partitions == partition
+            found.append(part.offsets[here & np.isin(part.outcome, outcomes) if outcomes else here])
+        return np.concatenate(found)
 
-    def lose(self, positions: Mapping[int, np.ndarray]) -> Counter[int]:
-        """Lose the records at these offsets by partition; returns how many these are by partition."""
-        found: Counter[int] = Counter()
+    def partitions(self) -> set[int]:
+        """Kafka's partitions of all records."""
+        return {partition for part in self.parts for partition in np.unique(part.partitions).tolist()}
+
+    def mark(self, positions: Mapping[int, np.ndarray], outcome: int) -> None:
+        """Set the outcome of the records at these offsets, by partition."""
         for part in self.parts:
             for partition, offsets in positions.items():
-                new = (part.partitions == partition) & np.isin(part.offsets, offsets) & ~part.lost
-                part.lost |= new
-                found[partition] += int(new.sum())
-        return found
+                part.outcome[(part.partitions == partition) & np.isin(part.offsets, offsets)] = outcome
 
     def files(self, held: Mapping[int, np.ndarray] | None = None) -> list[StagedFile]:
-        """The files of the rows that are not lost, on the disk. `held` has by number of part the rows that the table holds already.
+        """The files of the rows that are kept, on the disk. `held` has by number of part the rows that the table holds already.
 
         A part that loses rows is written again; a part that loses all has no file. Rows in memory are written into one file for each
         partition. The files of the call before are used again if they have the same rows.
