@@ -1,1 +1,1 @@
-"""The ledger: one row per batch and partition, projected from the target's commits. It may lag behind the target but never leads it."""
+"""The ledger: the postings of all statements, projected from the commits of the tables. It may lag behind these but never leads."""

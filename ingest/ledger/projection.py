@@ -1,119 +1,88 @@
-"""Write the ledger: one row per batch and partition, projected from the target's commits (I7).
+"""Write the ledger: a projection of the postings in the commits of target and quarantine (I7).
 
-Delta deletes old log files, and with them the offsets in the commits. The ledger keeps these offsets. It may lag behind the target, and the
-next run completes it from the target's log. It never leads the target.
+Delta deletes old log files, and with them the postings in the commits. The ledger keeps these. It may lag behind the tables, and the next
+run completes it from their logs; it never leads them. Each of our commits on it says up to which versions of the tables it is complete. So
+a ledger that was deleted, restored or cut is made again as far as the logs reach.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit
-from ingest.delta.commit import Commit
+from ingest.delta.batch_commit import BatchCommit, Project, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog, Logs
-from ingest.delta.delta_sql import asked, quoted
 from ingest.delta.table_writer import TableWriter
-from ingest.ledger.batch_history import with_existing_rows
-from ingest.ledger.ledger_reader import LedgerState, cut_since, ledger_rows, read_ledger, unledgered
-from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.ledger.books import logged_lines
+from ingest.ledger.ledger_line import Line
+from ingest.ledger.ledger_reader import written
 from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 APPEND_EVERY_S = 60.0
 # For tests and `ingest chaos`, whose runs last less than a minute.
 EVERY_VARIABLE = "INGEST_LEDGER_EVERY_S"
 
 
-def complete(writer: TableWriter, places: Places) -> None:
-    """Append to the ledger what only the target's log has.
+def unwritten(logs: Logs, name: str, version: int | None = None) -> tuple[list[Line], Snapshots | None]:
+    """The lines that the ledger lacks, and the snapshots of target and quarantine up to which it is complete with them.
 
-    For a command that deletes rows or old files: without these the batches could no longer be counted.
+    None if target or quarantine does not exist. `version` is the ledger's (None: its newest). Raises Refused LOG_TORN.
     """
-    session = writer.session
-    logs = Logs.of(places, session)
+    target, quarantine = logs.target.state(), logs.quarantine.state()
+    if target is None or quarantine is None:
+        return [], None
+    now, (before, _) = Snapshots(target.snapshot, quarantine.snapshot), written(logs.ledger, name, version)
+    known = (None, None) if before is None else (before.target, before.quarantine)
+    lines = [*logged_lines("target", logs.target, name, _after(logs.target, now.target, known[0]), now.target.version)]
+    lines += logged_lines("quarantine", logs.quarantine, name, _after(logs.quarantine, now.quarantine, known[1]), now.quarantine.version)
+    return lines, now
+
+
+def _after(log: DeltaLog, now: Snapshot, known: Snapshot | None) -> int:
+    """The version whose lines the ledger has. Of a table that is another one, or a copy, it has none."""
+    if known is None or known.table_id != now.table_id or log.lacks(known.version, known.stamp):
+        return -1
+    return known.version
+
+
+def append(writer: TableWriter, places: Places, logs: Logs, session: SparkSession | None = None) -> None:
+    """Append what the ledger lacks. Two processes may append the same lines: readers take each once.
+
+    Inside a batch, pass the batch's own session. The other tables share the run's session, so their commits could carry this metadata.
+    """
+    lines, snapshots = unwritten(logs, places.name)
+    if lines:
+        about = BatchCommit(Project(), places.pipeline, places.table, snapshots=snapshots)
+        writer.append_ledger(places, about, [line.row() for line in lines], session)
+
+
+def complete(writer: TableWriter, places: Places) -> None:
+    """Append what the ledger lacks, if there is one. For a command that removes files of old versions."""
+    logs = Logs.of(places, writer.session)
     if logs.ledger.exists():
-        Ledger.of(session, places, logs, read_ledger(session, logs.ledger), writer).append()
+        append(writer, places, logs)
 
 
 @dataclass
 class Ledger:
     """The ledger of one table during one epoch of a run."""
 
-    session: SparkSession | None
     places: Places
-    target: DeltaLog
-    log: DeltaLog
-    pending: list[tuple[Commit, BatchCommit]]
-    sought: set[int]
+    logs: Logs
     writer: TableWriter
-    _seen: tuple[int, str] = field(init=False)
     _appended_at: float = field(default_factory=time.monotonic)
 
-    def __post_init__(self) -> None:
-        self._remember_version()
-
-    def _remember_version(self) -> None:
-        version = self.log.newest()
-        self._seen = version, self.log.stamp(version)
-
-    @staticmethod
-    def of(session: SparkSession | None, places: Places, logs: Logs, known: LedgerState, writer: TableWriter) -> Ledger:
-        """The ledger. Commits in the target's log that it lacks, from earlier runs, are pending."""
-        pending = unledgered(logs.target, places.name, known)
-        return Ledger(session, places, logs.target, logs.ledger, pending, set(known.sought), writer)
-
-    def saw(self, commit: Commit, batch_commit: BatchCommit) -> None:
-        """Add a committed batch or seek to the pending commits."""
-        self.pending.append((commit, batch_commit))
-
     def append_if_due(self, session: SparkSession | None) -> None:
-        """Append the pending commits if the last append was a minute ago or more."""
+        """Append what the ledger lacks if the last append was a minute ago or more."""
         if time.monotonic() - self._appended_at >= float(os.environ.get(EVERY_VARIABLE) or APPEND_EVERY_S):
             self.append(session)
 
     def append(self, session: SparkSession | None = None) -> None:
-        """Append the pending commits. Rows that another process has appended meanwhile are the same: the writer compares keys.
-
-        Inside a batch, pass the batch's own session. The other tables share the run's session, so their commits could carry this metadata.
-        """
+        """Append what the ledger lacks."""
         self._appended_at = time.monotonic()
-        if not self.pending:
-            return
-        if cut_since(self.log, *self._seen):  # during this run: append everything in the target's log again
-            own = {batch_commit.id for _, batch_commit in self.pending}
-            logged = unledgered(self.target, self.places.name, LedgerState())
-            self.pending[:0] = [each for each in logged if each[1].id not in own]
-        rows: dict[tuple[str, int, int, int, int], LedgerRow] = {}
-        for commit, batch_commit in self.pending:
-            for row in self._project(commit, batch_commit):
-                if row.stood is not None or row.key not in rows:
-                    rows[row.key] = row
-        newest = max((batch_commit for _, batch_commit in self.pending), key=lambda batch_commit: batch_commit.id)
-        batch_commit = replace(newest, kind="ledger", ranges=(), counts=(), gaps=())
-        self.writer.merge_ledger(self.places, batch_commit, [vars(row) for row in rows.values()], session)
-        self._remember_version()
-        self.pending.clear()
-
-    def _project(self, commit: Commit, batch_commit: BatchCommit) -> Sequence[LedgerRow]:
-        rows = count_rows(self.session, self.places, commit, batch_commit)
-        if batch_commit.kind == "seek":
-            self.sought.add(batch_commit.id.epoch)
-            return [*rows, *self._existing_rows(batch_commit)] if batch_commit.why == "seek" else rows
-        begins = batch_commit.id.number == FIRST_BATCH and batch_commit.id.epoch not in self.sought
-        return [*epoch_begin(commit, batch_commit), *rows] if begins else rows
-
-    def _existing_rows(self, seek: BatchCommit) -> list[LedgerRow]:
-        """The rows of batches that this seek re-reads or skips, with `stood`: how many of their rows existed when it read the tables."""
-        older = f"kind IN ('batch', 'replay') AND epoch < {seek.id.epoch} AND topic_id = {quoted(seek.topic.id)}"
-        kept = {row.key: row for row in asked(self.places.lake, self.session, lambda engine: ledger_rows(engine, self.places, older))}
-        for commit, batch_commit in self.pending:
-            if batch_commit.id < seek.id and batch_commit.positions:
-                rows = count_rows(self.session, self.places, commit, batch_commit)
-                kept |= {row.key: row for row in rows if row.kind in ("batch", "replay")}
-        before = list(kept.values())
-        after = asked(self.places.lake, self.session, lambda engine: with_existing_rows(engine, self.places, seek, before))
-        return [now for then, now in zip(before, after, strict=True) if now is not then]
+        append(self.writer, self.places, self.logs, session)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ingest.delta.batch_commit import FENCE, BatchId
+from ingest.delta.batch_commit import FENCE, NO_BATCH
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.recovery import refusals
 from ingest.recovery.start_state import StartState
@@ -132,7 +132,7 @@ def _history_gone(state: StartState) -> Refused | None:
     target = state.target
     if target.snapshot is None or target.txn is None:
         return None
-    at = target.newest.id if target.newest is not None else BatchId(0, FENCE)
+    at = max(target.newest.id if target.newest is not None else NO_BATCH, target.posted, state.ledger.statement)
     unknown = state.count.unknown if state.count is not None else ()
     # A fence reads nothing. Any other transaction id implies offsets. So may a fence whose log was cleaned: a batch may precede it.
     cut_off = target.txn > at and (target.txn.number != FENCE or (target.newest is None and not target.whole_log))

@@ -16,21 +16,25 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 from pyspark.sql import SparkSession
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
-from ingest.delta.batch_commit import FENCE, SEEK, BatchCommit, BatchId, Kind, Snapshots
+from ingest.delta.batch_commit import FENCE, SEEK, BatchCommit, BatchId, Case, Fence, Replay, RollBack, Seek, Snapshots, Start, State
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import Logs
-from ingest.delta.delta_sql import asked
+from ingest.delta.delta_sql import Unreadable, asked
+from ingest.delta.posting import Key, Posting, Why
+from ingest.delta.stored_rows import hashed_ids
 from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
-from ingest.ledger.projection import Ledger
+from ingest.ledger.books import added_by
+from ingest.ledger.projection import Ledger, unwritten
 from ingest.recovery.decision import Create, Refuse, decide
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay, unfinished
@@ -60,9 +64,10 @@ class Writer:
     topic: TopicId
     contract_hash: str
 
-    def batch_commit(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
-        """A BatchCommit of this writer, without offsets."""
-        return BatchCommit(kind, self.pipeline, self.table, BatchId(self.epoch, number), self.id, snapshots, self.contract_hash, self.topic)
+    def batch_commit(self, case: Case, number: int, snapshots: Snapshots, postings: tuple[Posting, ...] = ()) -> BatchCommit:
+        """A BatchCommit of this writer."""
+        id = BatchId(self.epoch, number)
+        return BatchCommit(case, self.pipeline, self.table, id, self.id, snapshots, self.contract_hash, self.topic, postings)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Epoch:
 
     `read_before` is the highest offset that earlier batches have reached in this topic, by partition. `epochs_of_topic` are the epochs that
     read this topic, with this one. `checkpoint` is a folder. `sought` is the plan of a seek. `healed` describes repairs, as notes for the
-    user.
+    user. `unposted` is what earlier statements could not post: the next commit on the target has it.
     """
 
     writer: Writer
@@ -83,33 +88,49 @@ class Epoch:
     ledger: Ledger
     sought: SeekPlan | None = None
     healed: tuple[str, ...] = ()
+    unposted: list[Posting] = field(default_factory=list)
 
     @property
     def fence(self) -> BatchCommit:
         """The BatchCommit of its fence."""
-        return self.writer.batch_commit("epoch", FENCE, self.look_back.snapshots)
+        return self.writer.batch_commit(Fence(), FENCE, self.look_back.snapshots)
+
+    def finish(self, session: SparkSession | None = None) -> None:
+        """Post what is left, and complete the ledger. Raises RunStopped FENCED, and the errors of `LookBack.again`."""
+        log, statements = self.ledger.logs.target, self.ledger.writer
+        if self.unposted and (state := log.state()) is not None:
+            last = BatchId.of(state.transactions[self.fence.app_id])
+            statements.post(log, self.writer.batch_commit(State(), last.number + 1, self.look_back.again(), tuple(self.unposted)))
+            self.unposted.clear()
+        self.ledger.append(session)
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The offsets where an epoch starts. `why` is `first` or `seek` if they are to be committed, and empty for a later start."""
+    """The offsets where an epoch starts. `why` is `first` or `seek` if they are to be committed, and None for a later start."""
 
     starts: Mapping[int, int]
-    why: str = ""
+    why: Literal["first", "seek"] | None = None
     reason: str = ""
     sought: SeekPlan | None = None
 
-    def batch_commit(self, batch_commit: BatchCommit) -> BatchCommit:
-        """The same BatchCommit with these offsets."""
-        ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(self.starts.items()))
-        gaps = self.sought.gaps if self.sought is not None else ()
-        return replace(batch_commit, ranges=ranges, gaps=gaps, why=self.why, reason=self.reason)
+    def postings(self, epoch: int) -> tuple[Posting, ...]:
+        """The postings of these offsets, and of what a seek leaves out and writes off."""
+
+        def at(why: Why, each: OffsetRange) -> Posting:
+            return Posting(Key(epoch, SEEK, 0, each.partition), why, each)
+
+        found = [at(self.why or "start", OffsetRange(p, start, start)) for p, start in sorted(self.starts.items())]
+        if self.sought is not None:
+            found += [*(at("gap", gap) for gap in self.sought.gaps), *self.sought.written_off]
+        return tuple(found)
 
 
 Statement = Callable[[BatchCommit, LookBack, tuple[int, ...]], Commit | None]
 """A statement of an epoch in place of its first batch, such as a replay: adds rows to the target in one commit; None if there are none.
 
-It gets the BatchCommit of a seek to the table's end, the look back, and the epochs that read this topic.
+It gets the BatchCommit of a replay at the table's end, the look back, and the epochs that read this topic. It completes the case and the
+postings.
 """
 
 
@@ -187,7 +208,7 @@ class _Opening:
         epoch, topic = max(state.next_epoch, self.floor), state.broker.topic
         writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
         for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
-            if self.statements.fence(log, writer.batch_commit("epoch", FENCE, _snapshots(state))) is None:
+            if self.statements.fence(log, writer.batch_commit(Fence(), FENCE, _snapshots(state))) is None:
                 return None
             crash_points.at(point, 0)
 
@@ -206,30 +227,35 @@ class _Opening:
         healed = list(_lost_checkpoints(state, writer))
         if (undone := roll_back(state, writer.epoch)) is not None:
             commit = self.statements.delete(
-                self.logs.quarantine, writer.batch_commit("rollback", SEEK, look_back.again()), undone.condition
+                self.logs.quarantine, writer.batch_commit(RollBack(), SEEK, look_back.again()), undone.condition
             )
             number = commit.deleted_rows if commit is not None else 0
             healed += [f"{number} quarantined records of an uncommitted batch were rolled back; they are read again"] if number else []
             crash_points.at("start_rolled_back", 0)
 
-        # 6. Commit the offsets of a first start or a seek.
-        ledger = Ledger.of(self.session, self.places, self.logs, state.ledger, self.statements)
-        if beginning.why:
-            seek = beginning.batch_commit(writer.batch_commit("seek", SEEK, look_back.again()))
-            ledger.saw(self.statements.commit_seek(self.logs.target, seek), seek)
+        # 6. Commit the offsets of a first start or a seek, with what an earlier statement could not post.
+        newest = state.target.newest
+        unposted = self._completed(newest.version if newest is not None else None, state.target.opened)
+        offsets = beginning.postings(writer.epoch)
+        if beginning.why is not None:
+            case = Start(beginning.reason) if beginning.why == "first" else Seek(beginning.reason)
+            seek = writer.batch_commit(case, SEEK, look_back.again(), (*offsets, *unposted))
+            self.statements.commit_seek(self.logs.target, seek)
+            unposted.clear()
             crash_points.at("start_sought", 0)
         look_back.again()
-        reached, epochs = _read_before(state, ledger, writer)
+        reached, epochs = self._read_before(state, writer)
         if self.statement is not None:
-            at_end = beginning.batch_commit(writer.batch_commit("seek", SEEK, look_back.snapshots))
+            at_end = writer.batch_commit(Replay(""), SEEK, look_back.snapshots, (*offsets, *unposted))
             if (commit := self.statement(at_end, look_back, epochs)) is not None and commit.batch_commit is not None:
-                ledger.saw(commit, commit.batch_commit)
+                unposted = self._completed(commit.version, commit.batch_commit.opened)
             look_back.again()
 
         # 7. Create the folder of the new checkpoint.
         checkpoint = self._make_checkpoint(writer, look_back.snapshots.target.table_id)
         crash_points.at("start_checkpoint", 0)
-        return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
+        ledger = Ledger(self.places, self.logs, self.statements)
+        return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed), unposted)
 
     def read_state(self) -> StartState:
         """Read the start state with the broker's."""
@@ -251,6 +277,32 @@ class _Opening:
         sought = counted(self.session, self.places, state, self.seeking)
         return Beginning(sought.starts, "seek" if state.was_read else "first", self.seeking.reason, sought)
 
+    def _completed(self, version: int | None, opened: tuple[Posting, ...]) -> list[Posting]:
+        """What a commit of Spark's writer added, for the postings that no later commit completes."""
+        state = self.logs.target.state()
+        if not opened or version is None or state is None:
+            return []
+        ids = hashed_ids(state)
+        try:
+            return asked(self.places.lake, self.session, lambda engine: added_by(engine, self.places, version, ids, opened))
+        except Unreadable:  # VACUUM removed the files: nobody can count any more
+            return []
+
+    def _read_before(self, state: StartState, writer: Writer) -> tuple[dict[int, int], tuple[int, ...]]:
+        """The highest offsets that batches have reached in this topic, by partition, and the epochs that read it.
+
+        Both come from the ledger and from the commits that it lacks yet.
+        """
+        topic_id, reached = writer.topic.id, state.read_before(writer.topic.id)
+        epochs = {epoch for epoch, id in state.ledger.topics.items() if id == topic_id}
+        for line in unwritten(self.logs, self.places.name)[0]:
+            at = line.posting.range
+            if line.topic.id == topic_id and at is not None:
+                epochs.update(line.epochs)
+                if line.posting.why in ("batch", "rebuild"):
+                    reached[at.partition] = max(at.end, reached.get(at.partition, 0))
+        return reached, tuple(sorted({*epochs, writer.epoch}))
+
     def _make_checkpoint(self, writer: Writer, table_id: str) -> str:
         """Create the folder of a new checkpoint, and remove all but the newest CHECKPOINTS_KEPT."""
         files, folder = files_of(self.places.checkpoints, self.session), self.places.checkpoint_of(writer.epoch)
@@ -267,8 +319,9 @@ def _decided(state: StartState, contract: Contract) -> Beginning:
         raise decision.error
     if isinstance(decision, Create):
         return Beginning({})  # the tables are created next, and the offsets are decided then
-    why = ("first", f"starting_offsets: {contract.source.starting_offsets}") if decision.first else ("", "")
-    return Beginning(decision.offsets, *why)
+    if decision.first:
+        return Beginning(decision.offsets, "first", f"starting_offsets: {contract.source.starting_offsets}")
+    return Beginning(decision.offsets)
 
 
 def _lost_checkpoints(state: StartState, writer: Writer) -> Iterator[str]:
@@ -279,20 +332,3 @@ def _lost_checkpoints(state: StartState, writer: Writer) -> Iterator[str]:
 def _snapshots(state: StartState) -> Snapshots:
     assert state.target.snapshot is not None and state.quarantine.snapshot is not None, "the tables exist by now"
     return Snapshots(state.target.snapshot, state.quarantine.snapshot)
-
-
-def _read_before(state: StartState, ledger: Ledger, writer: Writer) -> tuple[dict[int, int], tuple[int, ...]]:
-    """The highest offsets that batches have reached in this topic, by partition, and the epochs that read it.
-
-    Both come from the ledger and from the commits that it lacks yet.
-    """
-    reached, epochs = (
-        state.read_before(writer.topic.id),
-        {e for e, topic_id in state.ledger.topics.items() if topic_id == writer.topic.id},
-    )
-    for _, batch_commit in ledger.pending:
-        if batch_commit.topic.id == writer.topic.id:
-            epochs.add(batch_commit.id.epoch)
-            if batch_commit.kind == "batch":
-                reached |= {p: max(end, reached.get(p, 0)) for p, end in batch_commit.ends.items()}
-    return reached, tuple(sorted({*epochs, writer.epoch}))

@@ -10,7 +10,7 @@ from ingest.delta import contract_change
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.topic_state import TopicState
-from ingest.ledger.ledger_reader import unledgered
+from ingest.ledger.projection import unwritten
 from ingest.recovery.decision import Refuse, Start, decide
 from ingest.recovery.replay import unfinished
 from ingest.recovery.state_reader import read_start_state
@@ -21,7 +21,7 @@ from ingest.runtime.places import Places
 class Waiting:
     """The number of offsets that a start would read at most, and whether it has to open an epoch also if there are none.
 
-    That is so for a first start, and if a batch is uncommitted, unfinished or missing in the ledger.
+    That is so for a first start, and if a batch is uncommitted, unfinished or missing in the books.
     """
 
     offsets: int
@@ -45,7 +45,5 @@ def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -
     newest, log = state.target.newest, logs.target
     assert newest is not None, "this is no first start"
     ahead = state.quarantine.newest is not None and state.quarantine.newest > newest.id
-    unledgered_or_not_replayed = (
-        bool(unledgered(log, places.name, state.ledger)) or unfinished(DataFusion(), places, log, newest) is not None
-    )
-    return Waiting(number, ahead or unledgered_or_not_replayed)
+    unposted = bool(state.target.opened or unwritten(logs, places.name)[0])
+    return Waiting(number, ahead or unposted or unfinished(DataFusion(), places, log, newest) is not None)

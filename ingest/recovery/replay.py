@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import BatchCommit, Mark, Replay
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, arrow, asked, quoted
 from ingest.delta.quarantine_rows import REPLAYED
@@ -45,7 +45,10 @@ def replay(writer: TableWriter, places: Places, batch_commit: BatchCommit) -> No
     positions = asked(places.lake, writer.session, lambda engine: _positions(engine, places, batch_commit))
     if positions.num_rows:
         topic_id = pa.array([batch_commit.topic.id] * positions.num_rows, pa.string())
-        about, by = replace(batch_commit, kind="replayed"), batch_commit.reason or "ingest run"
+        about, by = (
+            replace(batch_commit, case=Mark(), postings=()),
+            batch_commit.case.reason if isinstance(batch_commit.case, Replay) else "ingest run",
+        )
         writer.mark_replayed(positions.add_column(0, "topic_id", topic_id), places, about, by)
 
 

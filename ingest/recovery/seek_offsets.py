@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ingest.delta.delta_sql import asked
+from ingest.delta.posting import Posting
 from ingest.kafka.intervals import EMPTY, Intervals
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
@@ -53,11 +54,15 @@ class Seeking:
 
 @dataclass(frozen=True)
 class SeekPlan:
-    """The start offset of each partition, the gaps that no batch will have read, and the ranges that are read again."""
+    """The start offset of each partition, the gaps that no batch will have read, and the ranges that are read again.
+
+    `written_off` are the postings of what is missing now.
+    """
 
     starts: Mapping[int, int]
     gaps: tuple[OffsetRange, ...]
     again: tuple[OffsetRange, ...]
+    written_off: tuple[Posting, ...] = ()
 
 
 def counted(session: SparkSession | None, places: Places, state: StartState, seeking: Seeking) -> SeekPlan:
@@ -104,7 +109,7 @@ def plan(state: StartState, aim: Aim, coverage: Coverage, *, accept_gap: bool) -
             gaps += [OffsetRange(partition, *each) for each in left_out]
     if gaps and not accept_gap:
         raise refusals.gap_not_accepted(state.name, [(each.partition, each.start, each.end) for each in gaps])
-    return SeekPlan(starts, tuple(gaps), tuple(_again(starts, coverage)))
+    return SeekPlan(starts, tuple(gaps), tuple(_again(starts, coverage)), coverage.written_off)
 
 
 def _again(starts: Mapping[int, int], coverage: Coverage) -> Iterator[OffsetRange]:

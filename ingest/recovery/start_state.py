@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ingest.delta.batch_commit import BatchId, Snapshot
+from ingest.delta.batch_commit import NO_BATCH, BatchId, Snapshot
+from ingest.delta.posting import Posting
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import LedgerState, Newest
 
@@ -28,7 +29,8 @@ class TargetState:
     `newest` is the highest batch or seek in the log, else in the ledger. `other` is another pipeline's table (`pipeline.table`) that
     commits here. `blank`: the log contains only our own creation and fences. `whole_log`: the log goes back to the table's creation, or
     contains `newest`, so that nothing older matters. `replaced` is the first RESTORE, REPLACE or full overwrite after the target version
-    that `newest` recorded. `copy` says why this is not the table that `newest`, or the quarantine's newest commit, recorded.
+    that `newest` recorded. `copy` says why this is not the table that `newest`, or the quarantine's newest commit, recorded. `opened` are
+    the postings of `newest` that no later commit completes. `posted` is the newest statement with postings alone.
     """
 
     path: str
@@ -40,6 +42,8 @@ class TargetState:
     whole_log: bool = True
     replaced: Replaced | None = None
     copy: str | None = None
+    opened: tuple[Posting, ...] = ()
+    posted: BatchId = NO_BATCH
 
     @property
     def epoch(self) -> int:

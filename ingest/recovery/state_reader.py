@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ingest.delta.batch_commit import BatchId, Snapshot, app_id, rebuilt_since
+from ingest.delta.batch_commit import NO_BATCH, POSITIONED, Batch, BatchId, Create, Snapshot, State, Swap, app_id
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import Unreadable, asked
+from ingest.delta.posting import Key, Posting
 from ingest.delta.reachable import reverts
 from ingest.delta.table_state import TableState
 from ingest.kafka.topic_state import TopicState
@@ -40,7 +41,7 @@ def read_start_state(session: SparkSession | None, places: Places, logs: Logs, b
     checkpoint = read_checkpoint(files_of(places.checkpoints, session), places.checkpoint)
     ledger_state = logs.ledger.state()
     try:
-        ledger = read_ledger(session, logs.ledger)
+        ledger = read_ledger(session, logs.ledger, places.name)
     except Unreadable as error:
         raise refusals.ledger_unreadable(places.name, places.ledger, error.why) from error
     quarantine_before = logs.quarantine.state()
@@ -62,16 +63,24 @@ def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger:
     if state is None:
         return TargetState(log.table)
     newest, other = ledger.newest, None
+    opened: tuple[Posting, ...] = ()
+    said: set[Key] = set()
+    posted = NO_BATCH
     for commit in log.newest_first():
         if (batch_commit := commit.batch_commit) is None:
             continue
         if batch_commit.name != places.name:
             other = other or batch_commit.name
-        elif batch_commit.kind in ("batch", "seek"):
+            continue
+        if isinstance(batch_commit.case, POSITIONED):
             if newest is None or batch_commit.id > newest.id or (batch_commit.id == newest.id and newest.snapshots is None):
                 newest = Newest(batch_commit.id, batch_commit.topic, batch_commit.ends, batch_commit.snapshots, commit.version)
+                opened = tuple(each for each in batch_commit.opened if each.key not in said)
             if ledger.newest is not None and batch_commit.id <= ledger.newest.id:
                 break
+        elif isinstance(batch_commit.case, State):
+            posted = max(posted, batch_commit.id)
+        said |= {each.key for each in batch_commit.postings if not each.is_open}
     txn = state.transactions.get(app_id(places.pipeline, places.table))
     since = (
         newest.snapshots.target.version
@@ -90,7 +99,9 @@ def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger:
         other,
         not in_log and whole and _blank(log, places),
         whole,
-        replaced_since(log, since) if since is not None else None,
+        replaced_since(log, newest, since),
+        opened=opened,
+        posted=posted,
     )
 
 
@@ -119,8 +130,10 @@ def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, tar
     for commit in log.newest_first():
         if (batch_commit := commit.batch_commit) is None or batch_commit.name != places.name:
             continue
+        if batch_commit.snapshots is None:  # it belongs to no epoch
+            continue
         saw = saw or batch_commit.snapshots.target
-        if batch_commit.kind == "batch":
+        if isinstance(batch_commit.case, Batch):
             newest = batch_commit.id
         # Transaction ids ascend in a log: every older commit belongs to a committed batch.
         settled = target is not None and batch_commit.id <= target.id
@@ -129,7 +142,7 @@ def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, tar
     whole = settled or log.whole()
     snapshots: Snapshot | None = target.snapshots.quarantine if target is not None and target.snapshots is not None else None
     stamp = log.stamp(snapshots.version) if snapshots is not None else ""
-    replaced = replaced_since(log, snapshots.version) if snapshots is not None else None
+    replaced = replaced_since(log, target, snapshots.version if snapshots is not None else None)
     return QuarantineState(log.table, state.snapshot, epoch_of(state, places), newest, whole, stamp, replaced, saw)
 
 
@@ -157,13 +170,21 @@ def checkpoints(files: Files, folder: str) -> list[int]:
     return sorted(int(name) for name in files.names(folder) if name.isdecimal() and len(name) < EPOCH_DIGITS)
 
 
-def replaced_since(log: DeltaLog, version: int) -> Replaced | None:
-    """The first RESTORE, REPLACE or full overwrite after a version; None if the log has none."""
-    found = [commit for commit in takewhile(lambda commit: commit.version > version, log.newest_first()) if reverts(commit)]
+def replaced_since(log: DeltaLog, newest: Newest | None, version: int | None) -> Replaced | None:
+    """The first RESTORE, REPLACE or full overwrite after a version; None if the log has none. A swap up to `newest` is no replacement."""
+    if version is None or newest is None:
+        return None
+
+    def replaces(commit: Commit) -> bool:
+        ours = commit.batch_commit
+        return reverts(commit) or (ours is not None and isinstance(ours.case, Swap) and ours.id > newest.id)
+
+    found = [commit for commit in takewhile(lambda commit: commit.version > version, log.newest_first()) if replaces(commit)]
     if not found:
         return None
     ours = found[-1].batch_commit
-    return Replaced(found[-1].version, found[-1].operation, rebuilt_since(ours.why) if ours is not None else None)
+    swapped = ours.case.first if ours is not None and isinstance(ours.case, Swap) else None
+    return Replaced(found[-1].version, found[-1].operation, swapped)
 
 
 def _blank(log: DeltaLog, places: Places) -> bool:
@@ -172,11 +193,8 @@ def _blank(log: DeltaLog, places: Places) -> bool:
 
 
 def _created_by(commit: Commit, places: Places) -> bool:
-    try:
-        metadata = read_json(commit.user_metadata or "")
-        return (metadata["kind"], metadata["pipeline"], metadata["table"]) == ("created", places.pipeline, places.table)
-    except (ValueError, KeyError, TypeError):
-        return False
+    created = commit.batch_commit
+    return created is not None and isinstance(created.case, Create) and created.name == places.name
 
 
 def _count(session: SparkSession | None, places: Places) -> RowCount:

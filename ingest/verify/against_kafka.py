@@ -23,12 +23,13 @@ from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.log.log_reader import scan
 from ingest.kafka.topic import Topic
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.ledger.books import Books
+from ingest.ledger.ledger_line import Line
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.balance import Finding
 from ingest.verify.classification import Classification, classify
-from ingest.verify.lost_records import decoder, lost
+from ingest.verify.lost_records import Gone, decoder, lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reread:
-    """Kafka's view of the ledger's ranges, as counts: records by where they are, gaps by their reason.
+    """Kafka's view of the batches' ranges, as counts: records by where they are, gaps by their reason.
 
     `removed` records are rows that a DELETE took. `duplicate` records are in neither table. `unverifiable` are offsets that Kafka no longer
     has, or that belong to another topic id.
@@ -59,20 +60,17 @@ def against_kafka(
     places: Places,
     kafka: KafkaOptions,
     topic: Topic,
-    rows: Sequence[LedgerRow],
-    topics: Mapping[int, str],
-    retired: Sequence[LedgerRow] = (),
+    books: Books,
 ) -> Reread:
-    """Compare ledger and tables with the topic, which a plain consumer reads at the level of record batches.
+    """Compare books and tables with the topic, which a plain consumer reads at the level of record batches.
 
-    `rows` are the ledger rows of kind `batch`, `retired` those of kind `retention` and `erased`. `topics` has the topic id of each epoch,
-    also of one that has only replayed. Rows of another topic id are unverifiable. `session` is called only if Spark has to decode records
-    that are in neither table. Raises the InvalidEnvironment errors of TopicReader and `scan`, and Unreadable.
+    Batches of another topic id are unverifiable. `session` is called only if Spark has to decode records that are in neither table. Raises
+    the InvalidEnvironment errors of TopicReader and `scan`, and Unreadable.
     """
-    here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
-    retired = [row for row in retired if row.topic_id == topic.id]
-    foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
-    rows_of_topic = in_target(topics, topic.id)
+    ranges = [(line, at) for line in books.batches if (at := line.posting.range) is not None and len(at)]
+    here = [(line, at) for line, at in ranges if line.topic.id == topic.id]
+    foreign = sum(len(at) for line, at in ranges if line.topic.id != topic.id)
+    rows_of_topic = in_target(books.topics, topic.id)
     tables = (places.target, TARGET, rows_of_topic), (places.quarantine, QUARANTINE, in_quarantine(topic.id))
     target_positions, quarantine_positions = (positions(engine, At(path), columns, where) for path, columns, where in tables)
     logs = [DeltaLog(files_of(places.lake, engine.session), path) for path, _, _ in tables]
@@ -84,10 +82,9 @@ def against_kafka(
     findings: list[Finding] = []
     ids, decode = event_id_columns(contract), None
     with TopicReader(kafka, topic.name) as reader:
-        for partition in sorted({row.partition for row in here}):
-            of_partition = [row for row in here if row.partition == partition]
-            removals = [row for row in retired if row.partition == partition]
-            start, end = min(row.start_offset for row in of_partition), max(row.end_offset for row in of_partition)
+        for partition in sorted({at.partition for _, at in here}):
+            of_partition = [line for line, at in here if at.partition == partition]
+            start, end = (pick(e for _, at in here if at.partition == partition for e in (at.start, at.end)) for pick in (min, max))
             classification = classify(
                 scan(reader, partition, start, end),
                 of_partition,
@@ -96,13 +93,13 @@ def against_kafka(
                 isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
                 contract_hash=contract.hash,
                 removed=gone.get(partition, _none()),
-                retired=removals,
             )
             classifications.append(classification)
             findings += classification.findings
             if len(elsewhere := classification.elsewhere.offsets()):
                 decode = decode or decoder(session, contract, topic.id)
-                findings += lost(engine, decode, reader, partition, elsewhere, places.target, ids, deleted, of_partition, removals)
+                left = _left(books, of_partition)
+                findings += lost(engine, decode, reader, partition, elsewhere, places.target, ids, deleted, of_partition, left)
     gaps: dict[str, int] = {}
     for classification in classifications:
         for kind, offsets in classification.gaps:
@@ -118,6 +115,18 @@ def against_kafka(
         foreign + sum(len(each.unverifiable) for each in classifications),
         tuple(findings),
     )
+
+
+def _left(books: Books, batches: Sequence[Line]) -> list[Gone]:
+    """What retention and erasures removed of these batches."""
+    ranges = {line.posting.key: line.posting.range for line in batches}
+    found = []
+    for line in books.of("retention", "erasure"):
+        at, target = ranges.get(line.posting.key), line.posting.target
+        if at is not None:
+            rows = -target.rows if target is not None else 0
+            found.append(Gone(at, rows - line.posting.quarantine.rows, rows > 0))
+    return found
 
 
 def _none() -> Offsets:

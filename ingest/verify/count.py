@@ -1,16 +1,19 @@
-"""Compare each batch with its rows in target and quarantine: found = put there - removed (I4). Writes nothing."""
+"""Compare what target and quarantine hold with the books: found = sum of all postings - what others deleted (I4). Writes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from ingest.decode.row_hash import Hashes
 from ingest.delta.batch_commit import FIRST_BATCH
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, Engine
-from ingest.delta.stored_rows import NONE, QUARANTINE, TARGET, Group, Key, groups_at
-from ingest.ledger.batch_history import BatchHistory, version_of
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.delta.delta_sql import At, Engine, Unreadable
+from ingest.delta.posting import NOTHING, Key, Sums
+from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, hashed_ids, positions, sums_at
+from ingest.kafka.intervals import EMPTY, Intervals
+from ingest.ledger.books import Books
+from ingest.ledger.ledger_line import Line, OfTable
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.balance import Finding, finding
@@ -21,51 +24,17 @@ SHOWN_MAX = 20
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A batch in one partition: its `rows` found in the target, its `records` found in the quarantine, and how many of each are missing.
-
-    `least` is the number of rows and records that must exist of a batch that seeks have entirely read again or left out; None for others.
-    """
-
-    row: LedgerRow
-    rows: int
-    records: int
-    least: int | None
-    missing_rows: int
-    missing_records: int
-
-    @property
-    def missing(self) -> int:
-        """How many rows and records are missing."""
-        return self.missing_rows + self.missing_records
-
-    def findings(self) -> Iterator[Finding]:
-        """The findings for missing and for surplus rows and records."""
-        if self.least is not None and self.missing:
-            what = f"had {self.least} rows and quarantined records when it was read again or left out, {self.missing} of them are missing"
-            yield finding("ROWS_DIFFER" if self.missing_rows else "QUARANTINE_DIFFERS", self.row, what)
-        if self.rows > self.row.inserted or (self.least is None and self.missing_rows):
-            yield finding("ROWS_DIFFER", self.row, f"put {self.row.inserted} rows into the target{self._now(self.rows, self.missing_rows)}")
-        if self.records > self.row.quarantined or (self.least is None and self.missing_records):
-            what = f"put {self.row.quarantined} records into quarantine{self._now(self.records, self.missing_records)}"
-            yield finding("QUARANTINE_DIFFERS", self.row, what)
-
-    def _now(self, found: int, missing: int) -> str:
-        return f", {found} are there" + (f" and {missing} are missing without a DELETE" if missing else "")
-
-
-@dataclass(frozen=True)
 class TableRows:
-    """The balance of the rows in one table: found = put - removed - retired - replaced - missing + surplus + uncommitted.
+    """The balance of the rows in one table: found = put - removed - retired - written_off - missing + surplus + uncommitted.
 
-    `put` rows are those that batches put there. DELETE commits took the `removed` ones, retention or an erasure the `retired` ones.
-    `replaced` rows were gone before a seek read their batches again (rows that came back belong to later batches) or left them out.
-    `missing` and `surplus` rows are findings. Only a quarantine has `uncommitted` ones.
+    `put` rows are those that batches, replays and a rebuild put there. DELETE commits took the `removed` ones, retention or an erasure the
+    `retired` ones. `written_off` rows were missing when a seek read the tables: what came back belongs to later batches. `missing` and
+    `surplus` rows are findings. Only a quarantine has `uncommitted` ones.
     """
 
     put: int
     removed: int
-    replaced: int
+    written_off: int
     missing: int
     surplus: int
     uncommitted: int
@@ -76,7 +45,7 @@ class TableRows:
     def less(self) -> dict[str, int]:
         """The rows that are no longer there, by why."""
         found = {"removed": self.removed, "removed by retention or erasure": self.retired}
-        return {**found, "replaced by a re-read": self.replaced, "missing": self.missing}
+        return {**found, "written off by a seek": self.written_off, "missing": self.missing}
 
     @property
     def more(self) -> dict[str, int]:
@@ -85,115 +54,159 @@ class TableRows:
 
 
 @dataclass(frozen=True)
-class Account:
-    """The judged batches, the rows that DELETE commits removed, and all `rows` and `records` of target and quarantine at these versions.
+class Held:
+    """One table at a version against the books.
 
-    `unknown` are the findings for rows of no batch. `uncommitted` are quarantined records of batches that are not committed: in progress,
-    or cut off.
+    `found` are the sums of all its rows. `wrong` is by key what the books have more than the table (negative: less), and nobody explains.
+    `strays` are the rows of batches that the books do not know, `uncommitted` those of them that a batch in progress, or one that was cut
+    off, may have put there. `removed` are the DELETE commits that explain the rest.
     """
 
-    judged: tuple[Judged, ...]
+    name: OfTable
+    at: At
+    columns: Columns
+    found: Mapping[Key, Sums]
+    wrong: Mapping[Key, Sums]
+    strays: Mapping[Key, Sums]
+    uncommitted: Mapping[Key, Sums]
     removed: tuple[Removed, ...]
-    target: At
-    quarantine: At
-    rows: Mapping[Key, Group]
-    records: Mapping[Key, Group]
-    unknown: tuple[Finding, ...]
-    uncommitted: Mapping[Key, int]
-    retired: Mapping[Key, int]
-    erased: Mapping[Key, int]
 
-    def held(self, table: str) -> TableRows:
-        """The balance of a table: `target` or `quarantine`."""
-        if table == "target":
-            groups, uncommitted, counted = self.rows, 0, self.erased
-            each = [(batch.row.inserted, batch.rows, batch.missing_rows) for batch in self.judged]
-        else:
-            groups, uncommitted, counted = self.records, sum(self.uncommitted.values()), self.retired
-            each = [(batch.row.quarantined, batch.records, batch.missing_records) for batch in self.judged]
-        keys = ((batch.row.epoch, batch.row.batch, batch.row.partition) for batch in self.judged)
-        gone = {key: put - now for key, (put, now, _) in zip(keys, each, strict=True)}
-        retired = sum(min(number, max(0, gone.get(key, 0))) for key, number in counted.items())
-        found = sum(group.rows for group in groups.values())
-        put, missing = sum(number for number, _, _ in each), sum(number for _, _, number in each)
-        removed = sum(commit.rows for commit in self.removed if commit.table == table)
-        replaced = max(0, sum(max(0, number - now) for number, now, _ in each) - missing - removed - retired)
-        surplus = found - put + removed + retired + replaced + missing - uncommitted
-        return TableRows(put, removed, replaced, missing, surplus, uncommitted, found, retired)
+    @property
+    def rows(self) -> int:
+        """The number of all rows."""
+        return sum(each.rows for each in self.found.values())
+
+    @property
+    def missing(self) -> dict[Key, Sums]:
+        """The keys that lack rows, or have others than theirs."""
+        return {key: each for key, each in self.wrong.items() if each.rows >= 0}
+
+
+@dataclass(frozen=True)
+class Account:
+    """Target and quarantine against the books of one table. `ids` are the hashed columns of the event id."""
+
+    books: Books
+    target: Held
+    quarantine: Held
+    ids: tuple[str, ...] = ()
+    lines: Mapping[Key, Line] = field(default_factory=dict)
+
+    def rows(self, name: OfTable) -> TableRows:
+        """The balance of a table."""
+        held = self.target if name == "target" else self.quarantine
+        by_why: dict[str, int] = {}
+        for line in self.books.lines:
+            sums = line.posting.target if name == "target" else line.posting.quarantine
+            if sums is not None and line.posting.key in self.lines:
+                by_why[line.posting.why] = by_why.get(line.posting.why, 0) + sums.rows
+        put = sum(by_why.get(why, 0) for why in ("batch", "replay", "rebuild")) + (self._unsettled if name == "target" else 0)
+        missing = sum(max(0, each.rows) for each in held.wrong.values())
+        stray = sum(each.rows for each in held.strays.values())
+        surplus = sum(max(0, -each.rows) for each in held.wrong.values()) + stray
+        removed, uncommitted = (sum(each.rows for each in group) for group in (held.removed, held.uncommitted.values()))
+        retired, written_off = -by_why.get("retention", 0) - by_why.get("erasure", 0), -by_why.get("write-off", 0)
+        return TableRows(put, removed, written_off, missing, surplus, uncommitted, held.rows, retired)
 
     @property
     def expected_rows(self) -> int:
-        """The number of rows that the target should contain: found and missing rows, without surplus rows and rows of no batch."""
-        return sum(min(each.rows, each.row.inserted) + each.missing_rows for each in self.judged)
+        """The number of rows that the target should contain: those that the books have, but for what others deleted."""
+        held = sum(each.rows for key, each in self.books.held("target").items() if key in self.lines)
+        return held + self._unsettled - sum(each.rows for each in self.target.removed)
+
+    @property
+    def _unsettled(self) -> int:
+        """The rows of batches of which nobody can say any more how many they were."""
+        return sum(each.rows for key, each in self.target.found.items() if key in self.books.unsettled)
+
+    def findings(self, engine: Engine) -> Iterator[Finding]:
+        """Missing, surplus and other rows by batch and partition, and rows of no batch. Raises Unreadable."""
+        for held, code in ((self.target, "ROWS_DIFFER"), (self.quarantine, "QUARANTINE_DIFFERS")):
+            for number, (key, wrong) in enumerate(sorted(held.wrong.items())):
+                yield finding(
+                    code, self.lines[key], _words(held.name, wrong, _places(engine, held, self.lines[key]) if number < SHOWN_MAX else "")
+                )
+            if held.strays:
+                each = (
+                    f"epoch {key.epoch} batch {key.batch} partition {key.partition}: {sums.rows}"
+                    for key, sums in [*held.strays.items()][:SHOWN_MAX]
+                )
+                more = "; …" if len(held.strays) > SHOWN_MAX else ""
+                yield Finding(
+                    "ROWS_OF_NO_BATCH", f"the {held.name} contains rows that no batch in ledger or log put there: {'; '.join(each)}{more}"
+                )
 
 
-def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Account:
-    """Count the target at the batch history's version, then the quarantine, which a batch commits first (I7). Raises Unreadable."""
-    target = At(places.target, batch_history.version)
-    quarantine = At(places.quarantine, version_of(DeltaLog(files_of(places.lake, engine.session), places.quarantine)))
-    rows, records = groups_at(engine, places, target, TARGET), groups_at(engine, places, quarantine, QUARANTINE)
-    batches = {(row.epoch, row.batch, row.partition): row for row in (*batch_history.batches, *batch_history.replays)}
-    again = {key: seek for key, row in batches.items() if (seek := batch_history.again(row)) is not None}
-    least = {key: _least(batches[key], batch_history) for key in again}
-    erased = batch_history.erased_since(-1)
-    fewer = {key: row.inserted - rows.get(key, NONE).rows - erased[key] for key, row in batches.items()}
-    # Records that retention has removed are not missing. Of a batch that was read again, only those removed after the seek counted it.
-    retired = batch_history.retired_since(-1)
-    after = {version: batch_history.retired_since(version) for version in {seek.snapshots[0] for seek in again.values()}}
-    after = {version: removed + batch_history.erased_since(version) for version, removed in after.items()}
-    retired_again = {key: after[seek.snapshots[0]][key] for key, seek in again.items()}
-    fewer_records = {key: row.quarantined - records.get(key, NONE).rows - retired[key] for key, row in batches.items()}
-    # A batch that was read again is judged by both tables together: its records may have become rows. Others are judged per table.
-    both = {key: rows.get(key, NONE).rows + records.get(key, NONE).rows for key in again}
-    short = _positive(fewer | {key: least[key] - both[key] - retired_again[key] for key in again})
-    since = {key: again[key].snapshots[0] if key in again else row.target_version for key, row in batches.items()}
-    before = dict(short)
-    removed = explain(engine, "target", target, TARGET, short, since)
-    short_records = _positive(fewer_records | {key: short.get(key, 0) for key in again})
-    since = {key: again[key].snapshots[1] if key in again else 0 for key in batches}
-    known = {row.why for row in batch_history.retired}
-    removed += explain(engine, "quarantine", quarantine, QUARANTINE, short_records, since, known)
-    judged = []
-    for key, row in batches.items():
-        missing, missing_records = short.get(key, 0), short_records.get(key, 0)
-        if key in again:
-            missing = min(missing_records, max(0, fewer[key] - before.get(key, 0) + missing))
-            missing_records -= missing
-        judged.append(Judged(row, rows.get(key, NONE).rows, records.get(key, NONE).rows, least.get(key), missing, missing_records))
-    uncommitted = {key: group.rows for key, group in records.items() if key not in batches and _may_be_uncommitted(key, batch_history)}
-    unknown = [*_of_no_batch("target", rows, batches, {}), *_of_no_batch("quarantine", records, batches, uncommitted)]
-    return Account(tuple(judged), tuple(removed), target, quarantine, rows, records, tuple(unknown), uncommitted, retired, erased)
+def account(engine: Engine, places: Places, books: Books, hashes: list[Hashes] | None = None) -> Account:
+    """Add up the target and the quarantine at the versions of the books. A missing table counts as empty. Raises Unreadable.
 
-
-def _positive(numbers: Mapping[Key, int]) -> dict[Key, int]:
-    return {key: number for key, number in numbers.items() if number > 0}
-
-
-def _least(row: LedgerRow, batch_history: BatchHistory) -> int:
-    """The rows and records that must exist of a batch that was read again or left out: as many as the seek counted.
-
-    Without such a count, none if a part of the batch was left out, and all if it was read again.
+    `hashes` gets those of the target's event ids, without a JVM.
     """
-    if row.stood is not None:
-        return row.stood
-    return 0 if batch_history.left_out(row).count(row.start_offset, row.end_offset) else row.inserted + row.quarantined
+    state = DeltaLog(files_of(places.lake, engine.session), places.target).state()
+    ids = hashed_ids(state) if state is not None else ()
+    lines = {line.posting.key: line for line in (*books.batches, *books.replays)}
+    target = _held(engine, books, "target", At(places.target, books.target_version), TARGET, ids, lines, hashes)
+    quarantine = _held(engine, books, "quarantine", At(places.quarantine, books.quarantine_version), QUARANTINE, (), lines)
+    return Account(books, target, quarantine, ids, lines)
 
 
-def _may_be_uncommitted(key: Key, batch_history: BatchHistory) -> bool:
+def _held(
+    engine: Engine,
+    books: Books,
+    name: OfTable,
+    at: At,
+    columns: Columns,
+    ids: Sequence[str],
+    lines: Mapping[Key, Line],
+    hashes: list[Hashes] | None = None,
+) -> Held:
+    found: dict[Key, Sums] = {}
+    for row_key, sums in (sums_at(engine, at, columns, ids, kept=hashes) if at.version != -1 else {}).items():
+        key = books.folded(row_key)
+        found[key] = found.get(key, NOTHING) + sums
+    put, unsettled = books.held(name), books.unsettled if name == "target" else frozenset()
+    # The books may lack batches that Delta's log and the ledger have lost. What was removed of them says nothing.
+    wrong = {key: each for key in lines.keys() - unsettled if (each := put.get(key, NOTHING) - found.get(key, NOTHING))}
+    unknown = {key: sums for key, sums in found.items() if key not in lines}
+    strays = {key: sums for key, sums in unknown.items() if name == "target" or not _may_be_uncommitted(key, books)}
+    since = {key: line.version if name == "target" else 0 for key, line in lines.items()}
+    removed = explain(engine, name, at, columns, ids, wrong, since, books.folded)
+    return Held(name, at, columns, found, wrong, strays, {key: unknown[key] for key in unknown.keys() - strays.keys()}, tuple(removed))
+
+
+def _may_be_uncommitted(key: Key, books: Books) -> bool:
     """Whether a batch with quarantined records only may be in progress or cut off: it follows its epoch's last batch, or is the newest."""
-    epoch, batch, _ = key
-    newest = max(batch_history.last.items(), default=(0, 0))
-    return (epoch, batch) > newest or batch == batch_history.last.get(epoch, FIRST_BATCH - 1) + 1
+    newest = max(books.last.items(), default=(0, 0))
+    return (key.epoch, key.batch) > newest or key.batch == books.last.get(key.epoch, FIRST_BATCH - 1) + 1
 
 
-def _of_no_batch(table: str, groups: Mapping[Key, Group], batches: Mapping[Key, LedgerRow], but: Mapping[Key, int]) -> Iterator[Finding]:
-    strays = sorted((key, group) for key, group in groups.items() if key not in but and not _inside(group, batches.get(key)))
-    if strays:
-        each = (f"epoch {e} batch {b} partition {p}: {g.rows}, offsets {g.first} to {g.last}" for (e, b, p), g in strays[:SHOWN_MAX])
-        more = "; …" if len(strays) > SHOWN_MAX else ""
-        what = f"the {table} contains rows that no batch in ledger or log put there, or at offsets outside of the batch's range"
-        yield Finding("ROWS_OF_NO_BATCH", f"{what}: {'; '.join(each)}{more}")
+def _words(table: str, wrong: Sums, places: str) -> str:
+    place = "the target" if table == "target" else "quarantine"
+    if wrong.rows > 0:
+        return f"put rows into {place} of which {wrong.rows} are missing without a DELETE{places}"
+    if wrong.rows < 0:
+        return f"has {-wrong.rows} rows more in {place} than it put there{places}"
+    return f"has other rows in {place} than it put there{places}"
 
 
-def _inside(group: Group, row: LedgerRow | None) -> bool:
-    return row is not None and row.start_offset <= group.first and group.last < row.end_offset
+def _places(engine: Engine, held: Held, line: Line) -> str:
+    """The offsets of what is missing and of what is too much, where the batch's own version can still be read."""
+    key, columns = line.posting.key, held.columns
+    if key.batch == 0 or line.of_table != held.name:  # a rebuild's rows are of many batches
+        return ""
+    where = f"`{columns.epoch}` = {key.epoch} AND `{columns.batch}` = {key.batch} AND `{columns.partition}` = {key.partition}"
+    try:
+        then, now = (
+            Intervals.of_offsets(positions(engine, At(held.at.path, version), columns, where).get(key.partition, ()))
+            for version in (line.version, held.at.version)
+        )
+    except Unreadable:
+        return ""
+    missing, more = then.minus(now), now.minus(then)
+    shown = [f"{what} {_shown(offsets)}" for what, offsets in (("missing", missing), ("too much", more)) if offsets != EMPTY]
+    return f" ({'; '.join(shown)})" if shown else ""
+
+
+def _shown(offsets: Intervals) -> str:
+    ranges = [f"[{start}, {end})" for start, end in offsets]
+    return " ".join(ranges[:SHOWN_MAX]) + (" …" if len(ranges) > SHOWN_MAX else "")

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingest.delta.delta_sql import Engine
+from ingest.delta.posting import NOTHING, Posting
 from ingest.kafka.intervals import EMPTY, Intervals
-from ingest.ledger.batch_history import batch_history
+from ingest.ledger.books import BEGIN, READ, read_books
 from ingest.runtime.places import Places
-from ingest.verify.count import account
+from ingest.verify.count import Account, account
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,14 @@ class Coverage:
 
     `begins`: the lowest offset at which an epoch of this topic started. `whole`: offsets in batches without missing rows, and in accepted
     gaps. `ends`: the highest end of any batch. `known` is False if target or quarantine contains rows of batches that are in neither ledger
-    nor log: then nothing can be concluded about earlier offsets.
+    nor log: then nothing can be concluded about earlier offsets. `written_off` are the postings of what is missing.
     """
 
     begins: Mapping[int, int]
     whole: Mapping[int, Intervals]
     ends: Mapping[int, int]
     known: bool
+    written_off: tuple[Posting, ...] = ()
 
     def first_missing(self, partition: int) -> int:
         """The first offset, from where reading started, that is not whole. If all are, the end of the whole offsets."""
@@ -34,37 +36,56 @@ class Coverage:
 
 
 def coverage(engine: Engine, places: Places, topic_id: str) -> Coverage:
-    """Count rows as verify does. A missing table counts as empty. Raises Refused LOG_TORN, and Unreadable."""
-    read = batch_history(engine, places)
-    counted = account(engine, places, read)
+    """Add up the tables as verify does. A missing table counts as empty. Raises Refused LOG_TORN, and Unreadable."""
+    books = read_books(engine, places)
+    return covered(account(engine, places, books), topic_id)
+
+
+def covered(counted: Account, topic_id: str) -> Coverage:
+    """The coverage of a topic, from the comparison of tables and books."""
+    books = counted.books
     begins: dict[int, int] = {}
     ends: dict[int, int] = {}
-    whole: dict[int, list[Intervals]] = {}
-    lacking: dict[int, list[Intervals]] = {}
-    for row in (row for row in (*read.begins, *read.batches) if row.topic_id == topic_id):
-        begins[row.partition] = min(row.start_offset, begins.get(row.partition, row.start_offset))
-    first = min((row.epoch for row in (*read.begins, *read.batches) if row.topic_id == topic_id), default=0)
-    if not any(row.epoch == first and row.why in ("first", "seek") for row in read.begins):
+    whole: dict[int, Intervals] = {}
+    here = [line for line in books.of(*READ, *BEGIN, "gap", "write-off") if line.topic.id == topic_id]
+    batches = {line.posting.key: line.posting.range for line in books.batches}
+    # In the order of the statements: what a seek has written off is whole again where later batches have read it.
+    for line in sorted(here, key=lambda line: (line.id, line.posting.why != "write-off")):
+        at, partition = line.posting.range, line.posting.key.partition
+        if line.posting.why == "write-off":
+            lost = batches.get(line.posting.key)
+            whole[partition] = whole.get(partition, EMPTY).minus(EMPTY if lost is None else Intervals.of([(lost.start, lost.end)]))
+            continue
+        if at is None:
+            continue
+        whole[partition] = Intervals.union([whole.get(partition, EMPTY), Intervals.of([(at.start, at.end)])])
+        if line.posting.why != "gap":
+            begins[partition] = min(at.start, begins.get(partition, at.start))
+        if line.posting.why in READ:
+            ends[partition] = max(at.end, ends.get(partition, 0))
+    lacking = {**counted.target.missing, **counted.quarantine.missing}
+    for key in lacking:
+        if counted.lines[key].topic.id == topic_id and (lost := counted.lines[key].posting.range) is not None:
+            whole[key.partition] = whole.get(key.partition, EMPTY).minus(Intervals.of([(lost.start, lost.end)]))
+    first = min((line.posting.key.epoch for line in here), default=0)
+    if not any(line.posting.key.epoch == first and line.posting.why in ("first", "seek", "rebuild") for line in here):
         begins = dict.fromkeys(begins, 0)  # the start of the first epoch is lost: it may have been any offset
-    for row in (row for row in read.gaps if row.topic_id == topic_id):
-        whole.setdefault(row.partition, []).append(Intervals.of([(row.start_offset, row.end_offset)]))
-    for each in (each for each in counted.judged if each.row.topic_id == topic_id):
-        row = each.row
-        offsets = Intervals.of([(row.start_offset, row.end_offset)])
-        if row.kind == "batch":
-            ends[row.partition] = max(row.end_offset, ends.get(row.partition, 0))
-        if each.missing:
-            lacking.setdefault(row.partition, []).append(offsets.minus(read.left_out(row)))
-        elif each.least is None and row.kind == "batch":
-            # A batch with `least` was read again or left out: the later batches and gaps count instead.
-            whole.setdefault(row.partition, []).append(offsets)
-    lacks = {partition: Intervals.union(parts) for partition, parts in lacking.items()}
-    covered = {partition: Intervals.union(parts).minus(lacks.get(partition, EMPTY)) for partition, parts in whole.items()}
-    return Coverage(begins, covered, ends, not counted.unknown)
+    known = not (counted.target.strays or counted.quarantine.strays)
+    return Coverage(begins, whole, ends, known, tuple(_written_off(counted)))
+
+
+def _written_off(counted: Account) -> list[Posting]:
+    """The postings that take what is missing out of the books, so that they balance while it is read again."""
+    found = []
+    for key in sorted({*counted.target.missing, *counted.quarantine.missing}):
+        target, quarantine = (each.missing.get(key, NOTHING) for each in (counted.target, counted.quarantine))
+        found.append(Posting(key, "write-off", target=-target, quarantine=-quarantine))
+    return found
 
 
 def shortage(engine: Engine, places: Places) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Batches with missing rows, and rows of no known batch, both as findings in words. Raises the errors of `coverage`."""
-    counted = account(engine, places, batch_history(engine, places))
-    missing = (finding for each in counted.judged if each.missing for finding in each.findings())
-    return tuple(map(str, missing)), tuple(map(str, counted.unknown))
+    counted = account(engine, places, read_books(engine, places))
+    found = [*counted.findings(engine)]
+    strays = tuple(str(each) for each in found if each.code == "ROWS_OF_NO_BATCH")
+    return tuple(str(each) for each in found if each.code != "ROWS_OF_NO_BATCH"), strays

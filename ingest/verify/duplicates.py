@@ -22,18 +22,21 @@ from ingest.verify.count import SHOWN_MAX, Account
 AT_ONCE = 200_000_000
 
 
-def doubled(engine: Engine, counted: Account, ids: Sequence[str], topics: Mapping[int, str]) -> Iterator[Finding]:
+def doubled(
+    engine: Engine, counted: Account, ids: Sequence[str], topics: Mapping[int, str], hashes: list[Hashes] | None = None
+) -> Iterator[Finding]:
     """The findings ROW_TWICE and IN_BOTH.
 
     ROW_TWICE: an event id or a position of several rows, or a position of several quarantined records. IN_BOTH: a position in both tables,
-    unless the quarantined record is `replayed`. `ids` are the columns of the event id, `topics` the topic ids by epoch. Raises Unreadable.
+    unless the quarantined record is `replayed`. `ids` are the columns of the event id, `topics` the topic ids by epoch,
+    `hashes` those of all event ids, as `account` has them. Raises Unreadable.
     """
-    target, quarantine = counted.target, counted.quarantine
-    rows, records = counted.held("target").found, counted.held("quarantine").found
+    target, quarantine = counted.target.at, counted.quarantine.at
+    rows, records = counted.target.rows, counted.quarantine.rows
     columns = [f"`{name}` AS k{number}" for number, name in enumerate(ids)]
     at = f"`{TARGET.partition}` AS p, `{TARGET.offset}` AS o"
     if ids != ("_topic_id", TARGET.partition, TARGET.offset):
-        for same in repeated(engine, f"SELECT {', '.join(columns)}, {at} FROM {{rows}}", len(ids), rows, rows=target):
+        for same in repeated(engine, f"SELECT {', '.join(columns)}, {at} FROM {{rows}}", len(ids), rows, hashes, rows=target):
             # Positions, not the id: proof files keep findings for good, and an id may name a person whose data is erased later.
             places = ", ".join(f"partition {row['p']} offset {row['o']}" for row in same[:SHOWN_MAX])
             yield Finding("ROW_TWICE", f"{len(same)} rows in the target have the same event id: {places}")
@@ -60,14 +63,15 @@ def _position(row: Mapping[str, Any], names: Sequence[str]) -> str:
     return f"partition {row['k1']} offset {row['k2']} of topic id {topic}"
 
 
-def repeated(engine: Engine, sql: str, keys: int, size: int, **tables: At) -> list[list[dict[str, Any]]]:
+def repeated(engine: Engine, sql: str, keys: int, size: int, known: list[Hashes] | None = None, **tables: At) -> list[list[dict[str, Any]]]:
     """Groups of rows of the query with equal values in k0 to k(`keys` - 1), at most SHOWN_MAX groups.
 
-    `size` is the number of rows of the query, or more. Raises Unreadable.
+    `size` is the number of rows of the query, or more. `known` are the hashes of these values, if there are any. Raises Unreadable.
     """
     names = [f"k{number}" for number in range(keys)]
     if isinstance(engine, DataFusion):
-        twice = [hashes[1:][hashes[1:] == hashes[:-1]] for hashes in _sorted(engine, sql, names, size, tables)]
+        passes = [np.sort(np.concatenate(known))] if known else _sorted(engine, sql, names, size, tables)
+        twice = [hashes[1:][hashes[1:] == hashes[:-1]] for hashes in passes]
         candidates = np.unique(np.concatenate(twice))[: SHOWN_MAX**2]
         alike = list(_with_hash(engine, sql, names, candidates, tables)) if candidates.size else []
     else:

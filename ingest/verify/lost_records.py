@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ from ingest.delta.delta_sql import At, Engine, Unreadable, arrow
 from ingest.kafka.intervals import Offsets
 from ingest.kafka.log.log_reader import Log, records_at
 from ingest.kafka.log.record_batch import Record
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.kafka.offsets import OffsetRange
+from ingest.ledger.ledger_line import Line
 from ingest.runtime.output import err_line
 from ingest.verify.balance import Finding
 from ingest.verify.count import SHOWN_MAX
@@ -49,6 +51,15 @@ OFFSET = "__offset"
 
 Decode = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 """The columns of the event id, `__reason` and `__offset` of records with the columns of KAFKA."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """How many rows or records in this range of a partition retention or an erasure removed; `rows_too`: also records that were events."""
+
+    range: OffsetRange
+    rows: int
+    rows_too: bool
 
 
 def decoder(session: Callable[[], SparkSession], contract: Contract, topic_id: str) -> Decode:
@@ -88,23 +99,23 @@ def lost(
     target: str,
     ids: Sequence[str],
     deleted: Sequence[Commit],
-    rows: Sequence[LedgerRow],
-    retired: Sequence[LedgerRow],
+    lines: Sequence[Line],
+    gone: Sequence[Gone],
 ) -> Iterator[Finding]:
     """RECORD_LOST for each record at `offsets` whose event id the target lacks, now and before every DELETE after the record's batch.
 
-    `ids` are the columns of the event id. `rows` and `retired` are the partition's ledger rows.
+    `ids` are the columns of the event id, `lines` the partition's batches, `gone` what retention and erasures removed there.
 
     Raises what `records_at` raises, and Unreadable.
     """
     shown = 0
     # Of a record that retention or an erasure removed, only the range and the number are known. A record of retention was not a row, so it
     # must still be refused.
-    left = [[row.start_offset, row.end_offset, row.nowhere, row.kind == "erased"] for row in retired]
+    left = [[each.range.start, each.range.end, each.rows, each.rows_too] for each in gone]
     for begin in range(0, len(offsets), IDS_MAX):
         records = records_at(reader, partition, offsets[begin : begin + IDS_MAX])
         found = [events for batch in _batches(records, partition) for events in decode(batch)]
-        missing = _missing(engine, found, target, ids, deleted, rows)
+        missing = _missing(engine, found, target, ids, deleted, lines)
         for each in left:
             may_be = (offset for offset, reason in sorted(missing.items()) if reason or each[3])
             inside = {*[offset for offset in may_be if each[0] <= offset < each[1]][: each[2]]}
@@ -120,7 +131,7 @@ def lost(
 
 
 def _missing(
-    engine: Engine, found: Sequence[pa.RecordBatch], target: str, ids: Sequence[str], deleted: Sequence[Commit], rows: Sequence[LedgerRow]
+    engine: Engine, found: Sequence[pa.RecordBatch], target: str, ids: Sequence[str], deleted: Sequence[Commit], lines: Sequence[Line]
 ) -> dict[int, str | None]:
     """The reasons of the records whose event id is not accounted for, by offset."""
     if not found:  # Kafka has expired them meanwhile
@@ -140,7 +151,7 @@ def _missing(
             continue  # VACUUM has taken the files
         for offset in (offset for batch in there for offset in batch.column(0).to_pylist()):
             # Only a DELETE after the record's batch excuses it: a copy that was read after the DELETE must be a row again.
-            if max(r.target_version for r in rows if r.start_offset <= offset < r.end_offset) < commit.version:
+            if max(r.version for r in lines if r.posting.range is not None and offset in r.posting.range) < commit.version:
                 missing.pop(offset, None)
     return missing
 

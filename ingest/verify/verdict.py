@@ -1,32 +1,29 @@
-"""Verify a table: count the rows of target and quarantine by batch, and compare the counts with ledger and commits (I4).
+"""Verify a table: add up the rows of target and quarantine by batch, and compare the sums with the postings in commits and ledger (I4).
 
-It counts rows instead of adding up the ledger's own numbers, and writes nothing. On a local disk it uses another engine than the writer's.
+It writes nothing. On a local disk it uses another engine than the writer's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Snapshot, app_id
+from ingest.decode.row_hash import Hashes
+from ingest.delta.batch_commit import FIRST_BATCH, NO_BATCH, BatchId, Snapshot, app_id
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine
 from ingest.delta.log_errors import table_missing
 from ingest.kafka.intervals import Intervals
-from ingest.ledger.batch_history import BatchHistory, batch_history
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.ledger.books import Books, read_books
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.against_kafka import Reread
 from ingest.verify.balance import Finding, Total, check, pending, total
 from ingest.verify.count import Account, TableRows, account
 from ingest.verify.deletions import Removed
-from ingest.verify.duplicates import doubled
-
-# Why an epoch began, if it may begin before the offset that earlier epochs have reached.
-GOES_BACK = ("seek", "rebuild")
+from ingest.verify.duplicates import AT_ONCE, doubled
 
 
 @dataclass(frozen=True)
@@ -43,10 +40,9 @@ class Verified:
     """The result of verifying one table.
 
     `deletes` are the DELETE commits that removed rows. `pending` are the offsets that the newest epoch has yet to read again,
-    `gaps_accepted` the offsets that seeks left out, both as (partition, start, end). `unledgered_batches` counts the batches that only the
-    target's log has. `rows` are the ledger rows of all batches, `retired` those that count what retention and erasures removed. `rebuilt`
-    is the first epoch of the newest rebuild (0: none); everything else is about the epochs from there on, but for earlier gaps that the
-    rebuild did not read either. `topics` has the topic id of each epoch.
+    `gaps_accepted` the offsets that seeks left out, both as (partition, start, end). `unledgered` counts the statements that only the
+    tables' logs have. `rebuilt` is the first epoch of the newest rebuild (0: none); everything else is about the epochs from there on, but
+    for earlier gaps that the rebuild did not read either.
     """
 
     table: str
@@ -58,15 +54,13 @@ class Verified:
     uncommitted: tuple[Uncommitted, ...]
     pending: tuple[tuple[int, int, int], ...]
     gaps_accepted: tuple[tuple[int, int, int], ...]
-    unledgered_batches: int
-    rows: tuple[LedgerRow, ...]
+    unledgered: int
+    books: Books
     tables: Mapping[str, Snapshot]
     seeks: int
     findings: tuple[Finding, ...]
     kafka: Reread | None = None
-    retired: tuple[LedgerRow, ...] = ()
     rebuilt: int = 0
-    topics: Mapping[int, str] = field(default_factory=dict)
 
 
 def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
@@ -81,58 +75,59 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     if missing or before is None or ledger is None:
         raise table_missing(contract.name, ", ".join(missing))
     # Commits of a run in the meantime must not look like faults. So each table is read after those that it may be ahead of.
-    read = batch_history(engine, places)
-    counted = account(engine, places, read)
+    books = read_books(engine, places)
+    hashes: list[Hashes] | None = [] if sum(line.posting.inserted for line in books.lines) <= AT_ONCE else None
+    counted = account(engine, places, books, hashes)
     findings = [
-        *check(read),
-        *_not_known(before.transactions, places, read),
-        *(finding for each in counted.judged for finding in each.findings()),
-        *counted.unknown,
-        *doubled(engine, counted, event_id_columns(contract), read.topics),
+        *check(books),
+        *_not_known(before.transactions, places, books),
+        *counted.findings(engine),
+        *doubled(engine, counted, event_id_columns(contract), books.topics, hashes),
     ]
     tables = {"ledger": ledger.snapshot}
-    for name, at in (("target", counted.target), ("quarantine", counted.quarantine)):
-        version, state = at.version or 0, states[at.path]
-        tables[name] = Snapshot(state.id if state else "", version, DeltaLog(files, at.path).stamp(version))
-    return _verified(places, read, counted, tables, findings)
+    for held in (counted.target, counted.quarantine):
+        version, state = held.at.version or 0, states[held.at.path]
+        tables[held.name] = Snapshot(state.id if state else "", version, DeltaLog(files, held.at.path).stamp(version))
+    return _verified(places, counted, tables, findings)
 
 
-def _not_known(transactions: dict[str, int], places: Places, read: BatchHistory) -> Iterator[Finding]:
+def _not_known(transactions: dict[str, int], places: Places, books: Books) -> Iterator[Finding]:
     """BATCH_MISSING for the last batch by Delta's transaction id, if neither ledger nor log has it."""
     last = BatchId.of(transactions.get(app_id(places.pipeline, places.table), 0))
-    if last.number >= FIRST_BATCH and read.last.get(last.epoch, -1) < last.number:
+    known = max((line.id for line in books.lines if line.of_table == "target"), default=NO_BATCH)
+    if last.number >= FIRST_BATCH and known < last:
         yield Finding("BATCH_MISSING", "is committed by its transaction id, but is in neither ledger nor log", last.epoch, last.number)
 
 
-def _verified(places: Places, read: BatchHistory, counted: Account, tables: Mapping[str, Snapshot], findings: list[Finding]) -> Verified:
-    newest = max(read.topics.items(), default=(0, ""))[1]
+def _verified(places: Places, counted: Account, tables: Mapping[str, Snapshot], findings: list[Finding]) -> Verified:
+    books = counted.books
+    newest = max(books.topics.items(), default=(0, ""))[1]
     uncommitted: dict[tuple[int, int], int] = {}
-    for (epoch, batch, _), records in counted.uncommitted.items():
-        uncommitted[epoch, batch] = uncommitted.get((epoch, batch), 0) + records
+    for key, sums in counted.quarantine.uncommitted.items():
+        uncommitted[key.epoch, key.batch] = uncommitted.get((key.epoch, key.batch), 0) + sums.rows
+    gaps = ((at.partition, at.start, at.end) for line in books.of("gap") if (at := line.posting.range) is not None)
     return Verified(
         places.name,
-        total(read.batches, read.replays),
-        len(read.topics),
-        counted.held("target"),
-        counted.held("quarantine"),
-        counted.removed,
+        total(books),
+        len(books.topics),
+        counted.rows("target"),
+        counted.rows("quarantine"),
+        (*counted.target.removed, *counted.quarantine.removed),
         tuple(Uncommitted(*id, records) for id, records in sorted(uncommitted.items())),
-        tuple((partition, *offsets) for (topic, partition), offsets in sorted(pending(read).items()) if topic == newest),
-        (*_former_gaps(read, newest), *((row.partition, row.start_offset, row.end_offset) for row in read.gaps)),
-        len(read.late),
-        read.batches,
+        tuple((partition, *offsets) for (topic, partition), offsets in sorted(pending(books).items()) if topic == newest),
+        (*_former_gaps(books, newest), *gaps),
+        books.late,
+        books,
         tables,
-        len({row.epoch for row in read.begins if row.why in GOES_BACK}),
+        len({line.id.epoch for line in books.of("seek", "rebuild")}),
         tuple(findings),
-        retired=read.retired,
-        rebuilt=read.rebuilt,
-        topics=read.topics,
+        rebuilt=books.rebuilt,
     )
 
 
-def _former_gaps(read: BatchHistory, topic_id: str) -> Iterator[tuple[int, int, int]]:
+def _former_gaps(books: Books, topic_id: str) -> Iterator[tuple[int, int, int]]:
     """The gaps that were accepted before a rebuild, as far as the rebuild did not read them."""
-    for row in read.former_gaps:
-        if row.topic_id == topic_id:
-            left_out = Intervals.of([(row.start_offset, row.end_offset)]).minus(read.covered(topic_id, row.partition))
-            yield from ((row.partition, start, end) for start, end in left_out)
+    for line in books.former_gaps:
+        if line.topic.id == topic_id and (at := line.posting.range) is not None:
+            left_out = Intervals.of([(at.start, at.end)]).minus(books.covered(topic_id, at.partition))
+            yield from ((at.partition, start, end) for start, end in left_out)

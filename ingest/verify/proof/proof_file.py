@@ -7,7 +7,7 @@ newest file shows, too. Neither is a signature: who can write the whole folder c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,9 @@ import msgspec
 from ingest import __version__
 from ingest.contract.definition import Contract
 from ingest.contract.parts import NAME
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.delta.posting import Posting
+from ingest.kafka.offsets import OffsetRange
+from ingest.ledger.books import Books
 from ingest.runtime import numbered_files
 from ingest.runtime.canonical_json import canonical_json, read_json
 from ingest.runtime.errors import InvalidInput
@@ -28,7 +30,7 @@ from ingest.verify.count import TableRows
 from ingest.verify.proof.went_back import went_back
 from ingest.verify.verdict import Verified
 
-SCHEMA = "oncelake/proof/1"
+SCHEMA = "oncelake/proof/2"
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -37,6 +39,7 @@ class Counts(msgspec.Struct, frozen=True):
     offsets: int
     read: int
     inserted: int
+    present: int
     duplicate: int
     quarantined: int
     gap: int
@@ -93,9 +96,6 @@ class Proof(msgspec.Struct, frozen=True):
     rebuilt: int = 0
 
 
-COUNTS = ("records_read", "inserted", "duplicate", "quarantined", "gap")
-
-
 def content(contract: Contract, places: Places, seen: Verified, quality: Mapping[str, Any]) -> dict[str, Any]:
     """What a proof says of a verified table; `quality` is of `quality_proof`. `write_proof` adds number, time and hashes."""
     kafka = asdict(seen.kafka) if seen.kafka else None
@@ -113,7 +113,7 @@ def content(contract: Contract, places: Places, seen: Verified, quality: Mapping
         "seeks": seen.seeks,
         "rebuilt": seen.rebuilt,
         "totals": asdict(seen.total),
-        "partitions": partitions(seen.rows),
+        "partitions": partitions(seen.books),
         "rows": {"target": _rows(seen.target), "quarantine": _rows(seen.quarantine)},
         "tables": {name: asdict(snapshot) for name, snapshot in seen.tables.items()},
         "kafka": kafka,
@@ -121,20 +121,26 @@ def content(contract: Contract, places: Places, seen: Verified, quality: Mapping
     }
 
 
-def partitions(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+def partitions(books: Books) -> list[dict[str, Any]]:
     """Each partition's range [start, end) over all batches, with its counts. `next` is where its newest batch ended."""
-    found: dict[tuple[str, int], list[LedgerRow]] = {}
-    for row in rows:
-        found.setdefault((row.topic_id, row.partition), []).append(row)
+    found: dict[tuple[str, int], list[tuple[Posting, OffsetRange]]] = {}
+    for line in books.batches:
+        if (at := line.posting.range) is not None:
+            found.setdefault((line.topic.id, at.partition), []).append((line.posting, at))
     return [
         {
             "topic_id": topic_id,
             "partition": partition,
-            "start": min(row.start_offset for row in of),
-            "end": max(row.end_offset for row in of),
-            "next": max(of, key=lambda row: (row.epoch, row.batch)).end_offset,
-            "offsets": sum(row.end_offset - row.start_offset for row in of),
-            **{name.removeprefix("records_"): sum(getattr(row, name) for row in of) for name in COUNTS},
+            "start": min(at.start for _, at in of),
+            "end": max(at.end for _, at in of),
+            "next": of[-1][1].end,
+            "offsets": sum(len(at) for _, at in of),
+            "read": sum(each.read for each, _ in of),
+            "inserted": sum(each.inserted for each, _ in of),
+            "present": sum(each.present or 0 for each, _ in of),
+            "duplicate": sum(each.duplicate for each, _ in of),
+            "quarantined": sum(each.quarantine.rows for each, _ in of),
+            "gap": sum(each.gap for each, _ in of),
         }
         for (topic_id, partition), of in sorted(found.items())
     ]

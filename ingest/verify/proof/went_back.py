@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ingest.verify.proof.proof_file import Counts, Proof
 
 # These counts of the ledger never shrink, in total and in each partition.
-GROWING = ("offsets", "read", "inserted", "duplicate", "quarantined", "gap")
+GROWING = ("offsets", "read", "inserted", "present", "duplicate", "quarantined", "gap")
 
 
 def went_back(before: Proof, after: Proof) -> Iterator[str]:
