@@ -5,7 +5,6 @@ What the direct writer does runs beside the batches, in one thread for all table
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from ingest.delta.log_checkpoint import BEHIND_MAX, LogCheckpoints
 from ingest.delta.merge_groups import tiered
 from ingest.delta.table_upkeep import DirectUpkeep, SparkUpkeep
 from ingest.repair.maintenance import Maintained, Maintenance, Settings
-from ingest.repair.retention import metadata
+from ingest.repair.retention import about
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.places import Places
 
@@ -84,7 +83,7 @@ class Caretaker:
         try:
             for path in (places.target, places.quarantine, places.ledger):
                 if not stop():
-                    compact(writer, path, json.dumps(metadata(places)), tiered, stop)
+                    compact(writer, path, about(places), tiered, stop)
                     writer.checkpoint_if_due(path)
         except InvalidInput as error:
             if error.code != "DIRECT_UNFIT":

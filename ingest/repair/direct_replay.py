@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.batch.conflicts import CONFLICT
-from ingest.batch.direct import counts_of, insertion
+from ingest.batch.direct import insertion
 from ingest.batch.staged import Staged
 from ingest.batch.staged_parts import Part, Parts, remove_all
 from ingest.contract.columns import event_id_columns
@@ -27,7 +27,7 @@ from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import EventPlan, Events
 from ingest.decode.headers import HEADERS, texts_of
 from ingest.decode.row_hash import row_hashes
-from ingest.delta.batch_commit import SEEK, BatchCommit, Counts
+from ingest.delta.batch_commit import SEEK, BatchCommit, Replay
 from ingest.delta.commit import Commit
 from ingest.delta.data_file import StagedFile
 from ingest.delta.delta_sql import At, DataFusion, arrow
@@ -38,7 +38,6 @@ from ingest.delta.log_errors import table_missing
 from ingest.delta.put import Operation, nothing_stored
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
-from ingest.ledger.ledger_row import count_rows
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay
 from ingest.repair.replayed import BY, Replayed
@@ -90,8 +89,8 @@ def tried(contract: Contract, places: Places, broker: TopicState, selection: Sel
             raise table_missing(places.name, path)
     version = writer.looked_at(places.quarantine).version
     found = _found(writer, contract, places, selection, version, BatchSource(broker.topic.id, 0, SEEK, datetime.now(UTC)), "", ())
-    counts = counts_of(found.staged)
-    return Replayed(counts.read, counts.read - counts.failed, 0, found.refused(), found.elsewhere)
+    read = found.staged.read()
+    return Replayed(read, read - found.staged.failed(), 0, found.refused(), found.elsewhere)
 
 
 def commit(
@@ -107,19 +106,19 @@ def commit(
     source = BatchSource(at_end.topic.id, at_end.id.epoch, at_end.id.number, datetime.now(UTC))
     prefix = f"part-{at_end.id.epoch:05}-{at_end.id.number:06}-{at_end.writer[:8]}-"
     found = _found(writer, contract, places, selection, look_back.snapshots.quarantine.version, source, prefix, epochs)
-    counts = counts_of(found.staged)
+    read = found.staged.read()
     if not (ranges := found.ranges()):
-        return None, Replayed(counts.read, 0, 0, found.refused(), found.elsewhere)
-    outcome = {p: Counts(c.read - c.failed, 0, c.duplicates) for p, c in counts.counts.items() if c.read > c.failed}
-    seek = replace(at_end, why="replay", reason=BY, replayed=ranges, counts=tuple(sorted(outcome.items())))
+        return None, Replayed(read, 0, 0, found.refused(), found.elsewhere)
+    statement = replace(at_end, case=Replay(BY))
     new: list[StagedFile] = []
 
     def still() -> BatchCommit:
-        return replace(seek, snapshots=look_back.again())
+        return replace(statement, snapshots=look_back.again())
 
     def decide(target: LiveTable) -> tuple[Operation, Sequence[Mapping[str, Any]]]:
         new[:] = found.staged.new_files(target)
-        return insertion(contract, sum(each.rows for each in new), outcome), [each.addition() for each in new]
+        postings = tuple(found.staged.postings(at_end.id, ranges, new, {}, "replay"))
+        return insertion(contract, postings), [each.addition() for each in new]
 
     try:
         made = writer.commit(look_back.target, still, decide)
@@ -130,10 +129,13 @@ def commit(
     found.staged.rows.remove(new)
     crash_points.at("replay_target", 0)
     look_back.again()
-    replay(writer, places, seek)
-    rows = [row for row in count_rows(None, places, made, seek) if row.kind == "replay"]
-    inserted, duplicate = sum(row.inserted for row in rows), sum(row.duplicate for row in rows)
-    return made, Replayed(counts.read, inserted, duplicate, found.refused(), found.elsewhere)
+    own = made.batch_commit
+    assert own is not None, "found by its BatchCommit"
+    replay(writer, places, own)
+    done = [each for each in own.postings if each.why == "replay"]
+    inserted = sum(each.target.rows for each in done if each.target is not None)
+    duplicate = sum((each.present or 0) + each.duplicate for each in done)
+    return made, Replayed(read, inserted, duplicate, found.refused(), found.elsewhere)
 
 
 def _found(

@@ -23,14 +23,13 @@ from ingest.delta.partition import read
 from ingest.delta.stored_rows import QUARANTINE, Columns
 from ingest.delta.table_rows import schema_of
 from ingest.delta.table_writer import TableWriter
+from ingest.repair.retention import POSITIONS
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import local_path
 
-# What is known of each row: epoch, batch, partition, offset, and of a quarantined record its topic id and state.
-FOUND = pa.schema(
-    [("e", pa.int32()), ("b", pa.int64()), ("p", pa.int32()), ("o", pa.int64()), ("topic_id", pa.string()), ("state", pa.string())]
-)
+# What is known of each row: its position, and of a quarantined record its topic id.
+FOUND = pa.schema([*POSITIONS, ("topic_id", pa.string())])
 # A quarantined record's value as text, a column for conditions.
 TEXT = "text"
 
@@ -70,8 +69,7 @@ def _positions_by_spark(writer: TableWriter, path: str, columns: Columns, where:
 
 def _named(columns: Columns) -> dict[str, str | None]:
     """The columns of FOUND, with the table's names for them."""
-    names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
-    return {**names, **{name: name if columns is QUARANTINE else None for name in ("topic_id", "state")}}
+    return {**dict(zip(POSITIONS.names, columns.position, strict=True)), "topic_id": "topic_id" if columns is QUARANTINE else None}
 
 
 def _positions_here(table: LiveTable, columns: Columns, where: str) -> pa.Table:

@@ -6,22 +6,23 @@ beside one that commits meanwhile; for Delta in Spark the caller holds the table
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import asked
 from ingest.delta.expired_files import removable
 from ingest.delta.log_errors import table_missing
+from ingest.delta.stored_rows import QUARANTINE
 from ingest.delta.table_upkeep import TableUpkeep
 from ingest.ledger.projection import complete
 from ingest.repair.file_sizes import FileSizes, file_sizes
-from ingest.repair.retention import metadata, remove, retire
+from ingest.repair.retention import about, remove, retirable
 from ingest.run import table_lock
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput
@@ -154,15 +155,17 @@ class Maintenance:
 
     def _retire(self) -> int:
         """Remove old settled records from the quarantine; returns how many."""
-        now = datetime.now(UTC)
-        before = now - timedelta(seconds=self.settings.keep_quarantine_s)
+        before = datetime.now(UTC) - timedelta(seconds=self.settings.keep_quarantine_s)
         open_too = self.settings.open_too
         if not self._log(self.places.ledger).exists():
             return 0
-        found = asked(self.places.lake, self._spark, lambda engine: retire(engine, self.places, before, now, open_too=open_too))
-        if found is not None and self.upkeep is not None:
-            return remove(self.upkeep, self.places, found, self._metadata())
-        return found.records if found is not None else 0
+        found = asked(self.places.lake, self._spark, lambda engine: retirable(engine, self.places, before, open_too=open_too))
+        if self.upkeep is None:
+            return int(found.num_rows)
+        reason = self.settings.force or ""
+        removed = remove(self.upkeep.writer, self.places, found, self.places.quarantine, QUARANTINE, "retention", reason)
+        crash_points.at("maintain_deleted", 0)
+        return removed
 
     def _vacuum(self, path: str) -> tuple[int, int]:
         """Delete files that only old versions need; returns their number and size."""
@@ -192,9 +195,5 @@ class Maintenance:
     def _log(self, path: str) -> DeltaLog:
         return DeltaLog(files_of(self.places.lake, self._spark), path)
 
-    def _metadata(self) -> dict[str, Any]:
-        more = {"reason": self.settings.force} if self.settings.force else {}
-        return {**metadata(self.places), **more}
-
-    def _about(self) -> str:
-        return json.dumps(self._metadata())
+    def _about(self) -> BatchCommit:
+        return about(self.places, self.settings.force or "")

@@ -15,20 +15,20 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingest.batch.batch_counts import BatchCounts, count_batch, rank
+from ingest.batch.batch_counts import BatchCounts, PartitionCounts, count_batch, rank
 from ingest.batch.conflicts import CONFLICT, mark_conflicts
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import decode
 from ingest.decode.event_plan import BatchSource
 from ingest.delta import writer as commits
-from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Counts
+from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Replay
 from ingest.delta.commit import Commit
 from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.posting import Key
 from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
-from ingest.ledger.ledger_row import count_rows
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay
@@ -75,7 +75,7 @@ def replay_quarantine(
 
     epoch = open_epoch(writer.session, contract, places, broker, statement=statement, writer=writer)
     crash_points.at("replay_marked", 0)
-    epoch.ledger.append()
+    epoch.finish()
     return replace(found[-1], epoch=epoch.writer.epoch, healed=epoch.healed)
 
 
@@ -101,19 +101,22 @@ def _commit(
         ranges = _ranges(ranked.where("__reason IS NULL"))
         if not ranges:
             return None, Replayed(counts.read, 0, 0, _refused(ranked), elsewhere)
-        by_partition = {p: Counts(c.read - c.failed, 0, c.duplicates) for p, c in counts.counts.items() if c.read > c.failed}
-        seek = replace(at_end, why="replay", reason=BY, replayed=ranges, counts=tuple(sorted(by_partition.items())))
+        accepted = {p: PartitionCounts(c.read - c.failed, 0, c.duplicates) for p, c in counts.counts.items() if c.read > c.failed}
+        named = replace(counts, counts=accepted)
+        at = (at_end.id.epoch, at_end.id.number, 0)
+        postings = tuple(named.posting(Key(*at, each.partition), each, {}, "replay") for each in ranges)
+        statement = replace(at_end, case=Replay(BY), postings=(*at_end.postings, *postings))
 
         def still() -> BatchCommit:
-            return replace(seek, snapshots=look_back.again())
+            return replace(statement, snapshots=look_back.again())
 
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{each.name}`") for each in target_fields(contract)))
         commit = commits.merge_target(winners, contract, look_back.target, counts.bounds, still)
         crash_points.at("replay_target", 0)
         look_back.again()
-        replay(SparkWriter(session), places, seek)
-        rows = [row for row in count_rows(session, places, commit, seek) if row.kind == "replay"]
-        inserted, duplicate = sum(row.inserted for row in rows), sum(row.duplicate for row in rows)
+        replay(SparkWriter(session), places, statement)
+        inserted = sum(file.records or 0 for file in commit.added)
+        duplicate = sum(each.read for each in accepted.values()) - inserted
         return commit, Replayed(counts.read, inserted, duplicate, _refused(ranked), elsewhere)
 
 

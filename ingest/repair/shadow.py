@@ -15,15 +15,17 @@ from ingest.batch.batch_counts import count_batch
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.delta import writer as commits
-from ingest.delta.batch_commit import BatchCommit, Counts
+from ingest.delta.batch_commit import BatchCommit, Replay
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import At, Spark, asked, quoted
 from ingest.delta.log_errors import table_missing
-from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine, in_ranges, in_target, of_epochs
+from ingest.delta.our_commits import newest_first
+from ingest.delta.posting import NOTHING, Key, Posting
+from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine, in_ranges, in_target, of_epochs, sums_at
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
-from ingest.ledger.batch_history import batch_history
+from ingest.ledger.books import read_books
 from ingest.recovery.epoch import open_epoch, refuse_start
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.seek_offsets import Aim, Seeking
@@ -73,7 +75,7 @@ def remove_shadow(session: SparkSession | None, places: Places) -> None:
 def is_begun(session: SparkSession | None, places: Places) -> bool:
     """Whether there is a shadow with everything carried over, so that only Kafka is left to read."""
     log = Logs.of(shadow_of(places), session).target
-    return any(commit.batch_commit is not None and commit.batch_commit.reason == CARRIED for commit in log.newest_first())
+    return any(commit.case == Replay(CARRIED) for _, commit in newest_first(log, places.name, Replay))
 
 
 def only_here(contract: Contract, places: Places, topics: Mapping[int, str], topic_id: str, starts: Mapping[int, int]) -> tuple[str, str]:
@@ -122,7 +124,7 @@ def begin(session: SparkSession, contract: Contract, places: Places, ask: Callab
     shadow, floor = shadow_of(places), state.next_epoch + EPOCHS_AHEAD
     # The offsets where the shadow begins decide what is carried over: Kafka may expire more at any moment.
     begun = open_epoch(session, contract, shadow, ask, Seeking(Aim("earliest"), True, "--to earliest"), floor=floor)
-    begun.ledger.append()
+    begun.finish()
     spark = Spark(session)
     of_rows, of_records = only_here(contract, places, topics_of(session, places), begun.writer.topic.id, begun.starts)
     rows = spark.frame(of_rows, target=At(places.target))
@@ -134,7 +136,7 @@ def begin(session: SparkSession, contract: Contract, places: Places, ask: Callab
         done.append(Carried(*carried, begun.starts))
         return commit
 
-    open_epoch(session, contract, shadow, ask, statement=carry).ledger.append()
+    open_epoch(session, contract, shadow, ask, statement=carry).finish(session)
     return done[-1]
 
 
@@ -146,7 +148,7 @@ def count_rows(session: SparkSession | None, places: Places, table: str, conditi
 
 def topics_of(session: SparkSession | None, places: Places) -> Mapping[int, str]:
     """The topic id of each of a table's epochs."""
-    return asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
+    return asked(places.lake, session, lambda engine: read_books(engine, places).topics)
 
 
 def _refuse_other_topic(session: SparkSession | None, places: Places, topic: TopicId) -> None:
@@ -183,22 +185,25 @@ def _carry(
     records = records.withColumns({"epoch": F.lit(at_end.id.epoch), "batch": F.lit(at_end.id.number).cast("bigint")})
     with kept(ranked) as old, kept(records) as old_records:
         counts = count_batch(old, contract)
-        quarantined = {row["partition"]: row["count"] for row in old_records.groupBy("partition").count().collect()}
-        read = {p: each.read for p, each in counts.counts.items()}
-        by_partition = {
-            p: Counts(read.get(p, 0) + quarantined.get(p, 0), quarantined.get(p, 0), 0) for p in sorted(read.keys() | quarantined.keys())
-        }
-        ends = {each.partition: each.start for each in at_end.ranges}
-        ranges = tuple(OffsetRange(p, 0, max(1, ends.get(p, 0))) for p in by_partition)
-        seek = replace(at_end, why="replay", reason=CARRIED, replayed=ranges, counts=tuple(by_partition.items()))
+        statement = replace(at_end, case=Replay(CARRIED), postings=())
 
         def still() -> BatchCommit:
-            return replace(seek, snapshots=look_back.again())
+            return replace(statement, snapshots=look_back.again())
 
-        commits.merge_quarantine(old_records, look_back.quarantine, still, reopen=False)
+        quarantined = commits.merge_quarantine(old_records, look_back.quarantine, still, reopen=False)
+        where = f"epoch = {at_end.id.epoch} AND batch = {at_end.id.number}"
+        stored = sums_at(Spark(session), At(look_back.quarantine.table, quarantined.version), QUARANTINE, where=where)
+        ends = {each.partition: each.start for each in at_end.ranges}
+        postings = list(at_end.postings)
+        for partition in sorted({*counts.counts, *(key.partition for key in stored)}):
+            key = Key(at_end.id.epoch, at_end.id.number, 0, partition)
+            read = counts.counts[partition].read if partition in counts.counts else 0
+            held, offsets = stored.get(key, NOTHING), OffsetRange(partition, 0, max(1, ends.get(partition, 0)))
+            postings.append(Posting(key, "replay", offsets, read + held.rows, None, held, None))
+        statement = replace(statement, postings=tuple(postings))
         winners = old.drop("__rank", "__reason")
         commit = commits.merge_target(winners, contract, look_back.target, counts.bounds, still)
-        return commit, (counts.read, doubled, sum(quarantined.values()))
+        return commit, (counts.read, doubled, sum(each.rows for each in stored.values()))
 
 
 def refuse_missing(session: SparkSession | None, places: Places) -> None:

@@ -1,29 +1,29 @@
 """Swap a rebuilt shadow in: the quarantine first, then one overwrite of the target, which also commits the next offsets (I1, I7).
 
-The commit says `rebuild:<first epoch of the shadow>`. From then on verify counts only the epochs of the rebuild; the ledger keeps the
-earlier ones.
+The commit names the first epoch of the shadow, and posts the shadow's books as those of one batch. From then on only the epochs of the
+rebuild count; the ledger keeps the earlier ones.
 
-After a crash at any step the same command completes the swap. Between the two overwrites a start is refused with QUARANTINE_REWOUND. Behind
-them verify finds rows of no batch until the ledger is copied.
+After a crash at any step the same command completes the swap. Between the two overwrites a start is refused with QUARANTINE_REWOUND.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import BatchCommit, BatchId, Swap
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import At, asked
+from ingest.delta.our_commits import newest_first
+from ingest.delta.posting import Key, Posting, Why
 from ingest.delta.table_writer import TableWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
-from ingest.ledger.ledger_reader import ledger_rows
-from ingest.ledger.projection import complete
+from ingest.ledger.books import READ, Books
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.start_state import StartState
@@ -60,15 +60,13 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     errors of `open_epoch`.
     """
     session, shadow, logs = writer.session, shadow_of(places), Logs.of(places, writer.session)
-    epochs = _checked(session, contract, places)
-    first = min(epochs)
-    complete(writer, shadow)  # the shadow's run may have died before its last ledger rows
+    books = _checked(session, contract, places)
+    first, last = min(books.topics), max(books.topics)
     newest = read_start_state(session, shadow, Logs.of(shadow, session), lambda: None).target.newest
     assert newest is not None, "a shadow that balances has offsets"
-    if (done := _swapped(logs, first)) is not None:
-        _copy_ledger(writer, places, done)
+    if (done := _swapped(logs, places.name, first)) is not None:
         rows = count_rows(session, places, places.target)
-        return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version)
+        return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version if done.snapshots is not None else 0)
     state = read_start_state(session, places, logs, lambda: None)
     _refuse_behind(state, newest.ends, first, places.name)
     counted = logs.target.newest()
@@ -77,12 +75,11 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     findings = () if cut_off else tuple(map(str, _verified(session, contract, places).findings))
     # An epoch of its own rolls back a batch that was cut off, so that the swap's epoch has no other statement on the quarantine.
     before = open_epoch(session, contract, places, ask, writer=writer, completes=first)
-    before.ledger.append()
+    before.finish()
     rows_before = count_rows(session, places, places.target)
-    ranges = tuple(OffsetRange(partition, end, end) for partition, end in sorted(newest.ends.items()))
 
     def statement(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
-        seek = replace(at_end, ranges=ranges, why=f"rebuild:{first}")
+        postings = tuple(_postings(at_end.id, books, first, newest.ends))
 
         def still() -> BatchCommit:
             nonlocal counted, lost
@@ -91,19 +88,18 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
                 lost = _refuse_lacking(session, contract, places, snapshots.target.version, accept_loss=accept_loss)
             counted = snapshots.target.version
             reason = f"ingest rebuild --swap{f' --accept-loss: {lost} rows' if lost else ''}"
-            return replace(seek, snapshots=snapshots, reason=reason)
+            return replace(at_end, case=Swap(first, reason), snapshots=snapshots, postings=postings)
 
-        writer.overwrite(look_back.quarantine, shadow.quarantine, lambda: replace(still(), kind="rollback"))
+        writer.overwrite(look_back.quarantine, shadow.quarantine, lambda: replace(still(), postings=()))
         look_back.moved()
         crash_points.at("swap_quarantine", 0)
         commit = writer.overwrite(look_back.target, shadow.target, still)
         crash_points.at("swap_target", 0)
-        _copy_ledger(writer, places, seek)
         return commit
 
-    epoch = open_epoch(session, contract, places, ask, statement=statement, floor=max(epochs) + 1, writer=writer, completes=first)
+    epoch = open_epoch(session, contract, places, ask, statement=statement, floor=last + 1, writer=writer, completes=first)
     crash_points.at("swap_ledger", 0)
-    epoch.ledger.append()
+    epoch.finish()
     version_before = before.look_back.snapshots.target.version
     return Swapped(epoch.writer.epoch, rows_before, count_rows(session, places, places.target), version_before, lost, findings)
 
@@ -112,7 +108,7 @@ def refuse_swapped(session: SparkSession | None, places: Places) -> None:
     """Raises Refused SHADOW_OLD if the table has this shadow's rows already: only its ledger may still have to be copied."""
     if not is_begun(session, places):
         return
-    if (done := _swapped(Logs.of(places, session), min(topics_of(session, shadow_of(places))))) is not None:
+    if (done := _swapped(Logs.of(places, session), places.name, min(topics_of(session, shadow_of(places))))) is not None:
         raise Refused(
             "SHADOW_OLD",
             f"the shadow of {places.name} was swapped in as epoch {done.id.epoch}, and the swap was cut off before its end.",
@@ -175,22 +171,38 @@ def _verified(session: SparkSession | None, contract: Contract, places: Places) 
     return asked(places.lake, session, lambda engine: verify(engine, contract, places))
 
 
-def _swapped(logs: Logs, first: int) -> BatchCommit | None:
+def _swapped(logs: Logs, name: str, first: int) -> BatchCommit | None:
     """The BatchCommit of the swap of this shadow, if the table has it already."""
-    found = (commit.batch_commit for commit in logs.target.newest_first() if commit.batch_commit is not None)
-    return next((each for each in found if each.rebuilt == first), None)
+    return next((each for _, each in newest_first(logs.target, name, Swap) if each.case.first == first), None)  # type: ignore[union-attr]
 
 
-def _copy_ledger(writer: TableWriter, places: Places, seek: BatchCommit) -> None:
-    """Copy the shadow's ledger rows. They name the version before the swap, because a later DELETE may explain missing rows."""
-    shadow = shadow_of(places)
-    kept = asked(places.lake, writer.session, lambda engine: ledger_rows(engine, shadow))
-    moved = [{**vars(row), "target_version": seek.snapshots.target.version} for row in kept]
-    writer.merge_ledger(places, replace(seek, kind="ledger", ranges=(), gaps=()), moved)
+def _postings(at: BatchId, books: Books, first: int, ends: Mapping[int, int]) -> Iterator[Posting]:
+    """The shadow's books as those of one batch of its first epoch, and where the table goes on."""
+    for partition, end in sorted(ends.items()):
+        yield Posting(Key(at.epoch, at.number, 0, partition), "start", OffsetRange(partition, end, end))
+    sums: dict[tuple[Why, int], Posting] = {}
+    for line in (*books.batches, *books.replays, *books.of("gap", "retention", "erasure", "write-off")):
+        each = line.posting
+        if each.why == "gap":
+            yield replace(each, key=Key(at.epoch, at.number, 0, each.key.partition))
+            continue
+        why: Why = "rebuild" if each.why in READ else each.why
+        key = Key(first, 0, each.key.source, each.key.partition)
+        before = sums.get((why, key.partition), Posting(key, why))
+        assert before.target is not None and each.target is not None, "a shadow that balances knows its rows"
+        offsets = None
+        if why == "rebuild" and each.range is not None:
+            start = each.range.start if before.range is None else min(before.range.start, each.range.start)
+            offsets = OffsetRange(key.partition, start, max(each.range.end, before.range.end if before.range is not None else 0))
+        sums[why, key.partition] = Posting(
+            *(key, why, offsets, before.read + each.read, before.target + each.target, before.quarantine + each.quarantine),
+            *((before.present or 0) + (each.present or 0), before.duplicate + each.duplicate),
+        )
+    yield from sums.values()
 
 
-def _checked(session: SparkSession | None, contract: Contract, places: Places) -> tuple[int, ...]:
-    """Verify the shadow; returns its epochs. Raises InvalidInput SHADOW_MISSING and Refused SHADOW_UNBALANCED."""
+def _checked(session: SparkSession | None, contract: Contract, places: Places) -> Books:
+    """Verify the shadow; returns its books. Raises InvalidInput SHADOW_MISSING and Refused SHADOW_UNBALANCED."""
     shadow = shadow_of(places)
     if not is_begun(session, places):
         raise InvalidInput(
@@ -207,4 +219,4 @@ def _checked(session: SparkSession | None, contract: Contract, places: Places) -
             expected="a shadow that `ingest verify` would pass.",
             remedy=f"`ingest rebuild {places.name} --restart` builds it anew.",
         )
-    return tuple(found.topics)
+    return found.books

@@ -22,11 +22,11 @@ from ingest.runtime.errors import InvalidInput
 
 # In the order in which a start or a seek reaches them.
 STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_sought", "start_checkpoint")
-MAINTAINING = ("maintain_counted", "maintain_deleted", "maintain_merged", "maintain_compacted")
+MAINTAINING = ("maintain_deleted", "maintain_merged", "maintain_compacted")
 # After each commit of the commands that repair a table.
 REPAIRING = (
     *("replay_target", "replay_marked", "swap_quarantine", "swap_target", "swap_ledger"),
-    *("erase_counted", "erase_target", "erase_quarantine"),
+    *("erase_target", "erase_quarantine"),
 )
 INSIDE = (
     "after_offset_log",

@@ -82,7 +82,7 @@ class Places:
 
     @property
     def ledger(self) -> str:
-        """The Delta table with one row per batch and partition."""
+        """The Delta table of what each statement read, added and removed."""
         return f"{self.root}/ledger"
 
     @property
