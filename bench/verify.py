@@ -9,6 +9,7 @@ A real broker, a table that `ingest run --once` has read from it, and each verb 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import statistics
@@ -16,22 +17,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import fields
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from bench.events import COLUMNS, PARTITIONS, TOPIC, produce
 from bench.result import about, keep
 from ingest import __version__
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Counts, Snapshot, Snapshots
+from ingest.delta.batch_commit import FIRST_BATCH, Batch, BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.contract_change import EVENT_ID_PROPERTY
+from ingest.delta.posting import Posting, by_key
+from ingest.delta.row_sums import sums_of
+from ingest.delta.stored_rows import TARGET
+from ingest.delta.table_definitions import LEDGER_FIELDS
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime.places import Places
 
 # What a machine needs today to load what `status` is made of, before any line of ours: half a second is much or little against it.
@@ -69,31 +76,34 @@ def fill(lake: Path, rows: int) -> None:
     """A target with so many rows, put there by one batch of four partitions, an empty quarantine and an empty ledger."""
     places = Places(str(lake), str(lake), "bench", "events")
     each = rows // PARTITIONS
-    nowhere, topic = Snapshot("", 0, ""), TopicId(TOPIC, "id")
-    ranges = tuple(OffsetRange(partition, 0, each) for partition in range(PARTITIONS))
-    counts = tuple((partition, Counts(each)) for partition in range(PARTITIONS))
-    snapshots, id = Snapshots(nowhere, nowhere), BatchId(1, FIRST_BATCH)
-    batch_commit = BatchCommit("batch", "bench", "events", id, "bench", snapshots, "", topic, ranges, counts)
-    random = np.random.default_rng(1)
+    nowhere, topic, id = Snapshot("", 0, ""), TopicId(TOPIC, "id"), BatchId(1, FIRST_BATCH)
 
     def batch(partition: int, first: int) -> pa.RecordBatch:
         size = min(AT_ONCE, each - first)
-        whole = {"_partition": np.full(size, partition, np.int32), "_offset": np.arange(first, first + size)}
-        whole |= {"_epoch": np.full(size, id.epoch, np.int32), "_batch": np.full(size, id.number, np.int64)}
-        return pa.record_batch({"order_id": uuids(random, size)} | {name: pa.array(column) for name, column in whole.items()})
+        whole = {"_source": np.zeros(size, np.int16), "_partition": np.full(size, partition, np.int32)}
+        whole |= {"_offset": np.arange(first, first + size), "_epoch": np.full(size, id.epoch, np.int32)}
+        columns = {name: pa.array(column) for name, column in (whole | {"_batch": np.full(size, id.number, np.int64)}).items()}
+        return pa.record_batch({"order_id": uuids(np.random.default_rng([partition, first]), size)} | columns)
 
-    batches = (batch(partition, first) for first in range(0, each, AT_ONCE) for partition in range(PARTITIONS))
+    def batches() -> Iterator[pa.RecordBatch]:
+        return (batch(partition, first) for first in range(0, each, AT_ONCE) for partition in range(PARTITIONS))
+
+    sums = by_key(sums_of(found.select([*TARGET.position, "order_id"]) for found in batches()))
+    postings = tuple(Posting(key, "batch", OffsetRange(key.partition, 0, each), each, held) for key, held in sorted(sums.items()))
+    batch_commit = BatchCommit(Batch(), "bench", "events", id, "bench", Snapshots(nowhere, nowhere), "", topic, postings)
     properties = CommitProperties(
         {"userMetadata": batch_commit.to_json()}, app_transactions=[Transaction(batch_commit.app_id, id.txn_version)]
     )
-    reader = pa.RecordBatchReader.from_batches(batch(0, 0).schema, batches)
+    reader = pa.RecordBatchReader.from_batches(batch(0, 0).schema, batches())
     write_deltalake(places.target, reader, commit_properties=properties)
-    text, number, moment = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
-    names = {"topic_id": text, "partition": pa.int32(), "offset": number, "state": text, "epoch": pa.int32(), "batch": number}
-    write_deltalake(places.quarantine, pa.schema(list(names.items())).empty_table())
-    kinds = {"int": number, "str": text, "datetime": moment}
-    columns = [(column.name, kinds[str(column.type).split(" ")[0]]) for column in fields(LedgerRow)]
-    write_deltalake(places.ledger, pa.schema(columns).empty_table())
+    log = Path(places.target) / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    next(each["metaData"] for each in actions if "metaData" in each)["configuration"] = {EVENT_ID_PROPERTY: '["order_id"]'}
+    log.write_text("".join(json.dumps(each) + "\n" for each in actions), encoding="utf-8")  # deltalake sets no property of ours
+    text, number = pa.string(), pa.int64()
+    names = {"topic_id": text, "source": pa.int16(), "partition": pa.int32(), "offset": number, "state": text}
+    write_deltalake(places.quarantine, pa.schema([*(names | {"epoch": pa.int32(), "batch": number}).items()]).empty_table())
+    write_deltalake(places.ledger, to_arrow_schema(StructType(list(LEDGER_FIELDS)), timezone="UTC").empty_table())
 
 
 def bulk(rows: int) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _do(
 
     def opened(writer: TableWriter) -> Epoch:
         epoch = open_epoch(writer.session, contract, places, ask, seeking, writer=writer)
-        epoch.ledger.append()
+        epoch.finish()
         return epoch
 
     epoch = with_writer(contract, places, master, "seek", opened)

@@ -107,7 +107,7 @@ def verify_tables(
             try:
                 engine, seen = proven(contract, places)
                 if against_kafka:
-                    again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows, seen.topics, seen.retired)
+                    again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.books)
                     seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
                 found.append(then(engine, contract, places, seen))
             except IngestError as error:
@@ -136,9 +136,17 @@ def print_kafka(reread: Reread) -> None:
 
 
 def as_row(verified: Verified) -> dict[str, Any]:
-    """The table's entry in the JSON document, without the rows of its ledger."""
-    shown = {key: value for key, value in dataclasses.asdict(verified).items() if key not in ("rows", "retired", "topics")}
-    return {**shown, "balanced": not verified.findings}
+    """The table's entry in the JSON document, without its books."""
+    shown = {each.name: getattr(verified, each.name) for each in dataclasses.fields(verified) if each.name != "books"}
+    return {**_plain(shown), "balanced": not verified.findings}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def print_balance(verified: Verified) -> None:
@@ -147,7 +155,10 @@ def print_balance(verified: Verified) -> None:
     epochs = f" of {verified.epochs} epochs" if verified.epochs > 1 else ""
     out_line(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
     out_line(f"  offsets     {t.offsets:>14,} = read {t.read:,} + gap {t.gap:,}")
-    out_line(f"  read        {t.read:>14,} = inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,}")
+    out_line(
+        f"  read        {t.read:>14,} = inserted {t.inserted:,} + present {t.present:,} + duplicate {t.duplicate:,}"
+        f" + quarantined {t.quarantined:,}"
+    )
     out_line(f"  in target   {_sum('inserted', verified.target, t.replayed)}")
     out_line(f"  quarantine  {_sum('quarantined', verified.quarantine)}")
     if verified.kafka is not None:
@@ -166,8 +177,8 @@ def print_balance(verified: Verified) -> None:
         )
     for partition, start, end in verified.gaps_accepted:
         out_line(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted by a seek")
-    if verified.unledgered_batches:
-        out_line(f"  the ledger lacks {verified.unledgered_batches} batches that the table's log has; the next run adds them")
+    if verified.unledgered:
+        out_line(f"  the ledger lacks {verified.unledgered} statements that the tables' logs have; the next run adds them")
     for finding in verified.findings:
         out_line(f"  ! {finding}")
 

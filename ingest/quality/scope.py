@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ingest.delta.batch_commit import Batch
 from ingest.delta.commit import Commit
 from ingest.delta.reachable import reverts
 
@@ -95,7 +96,7 @@ def decide(
             return whole(f"version {commit.version} is a {commit.operation}")
         if not commit.added or commit.operation in ADDS_NO_ROW:
             continue
-        if batch_commit is None or batch_commit.kind != "batch" or batch_commit.name != table:
+        if batch_commit is None or not isinstance(batch_commit.case, Batch) or batch_commit.name != table:
             return whole(f"version {commit.version} ({commit.operation}) is not a batch")
         slices.append(Slice(batch_commit.id.epoch, batch_commit.id.number, batch_commit.id.number))
     return Scope(version, last.version, joined(slices))

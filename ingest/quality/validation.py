@@ -21,7 +21,7 @@ from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, asked, engine_for
 from ingest.delta.log_errors import table_missing
-from ingest.ledger.batch_history import batch_history
+from ingest.ledger.books import read_books
 from ingest.quality import audited_version, gx, pages
 from ingest.quality.audited_version import AuditState
 from ingest.quality.control_total import TotalLine, Totals, control_totals, lines
@@ -190,7 +190,7 @@ def ledger_rows(session: SparkSession | None, places: Places, version: int) -> i
     Raises Refused LOG_TORN, and Unreadable.
     """
     engine = engine_for(places.target, session)
-    return account(engine, places, batch_history(engine, places, version)).expected_rows
+    return account(engine, places, read_books(engine, places, version)).expected_rows
 
 
 def last_run(session: SparkSession, places: Places) -> Last | None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
-from ingest.delta.batch_commit import app_id
+from ingest.delta.batch_commit import POSITIONED, app_id
 from ingest.delta.contract_change import Change
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.our_commits import newest_first
 from ingest.ledger.ledger_reader import LedgerState
 from ingest.recovery import refusals
 from ingest.recovery.state_reader import read_target
@@ -29,15 +30,7 @@ def differences(session: SparkSession | None, contract: Contract, places: Places
     state = log.state()
     if state is None:
         return []
-    batch_commits = (commit.batch_commit for commit in log.newest_first())
-    last = next(
-        (
-            batch_commit.contract_hash
-            for batch_commit in batch_commits
-            if batch_commit is not None and batch_commit.kind in ("batch", "seek")
-        ),
-        None,
-    )
+    last = next((batch_commit.contract_hash for _, batch_commit in newest_first(log, places.name, *POSITIONED)), None)
     return contract_change.changes(contract, state, last)
 
 

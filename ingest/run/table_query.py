@@ -165,7 +165,7 @@ class TableQuery:
             except InvalidInput as error:
                 self._let_spark_write(error)
                 return False
-            epoch.ledger.append()
+            epoch.finish()
             self._direct.finish()
         self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
         return True
@@ -410,7 +410,7 @@ class TableQuery:
             failure, lost = self._failure(), self._lost()
             try:
                 if self._table is not None and lost is None:
-                    self._table.epoch.ledger.append()
+                    self._table.epoch.finish(self._session)
                     crash_points.at("finish_ledger", 0)
                     if self._direct is not None and self._once:
                         self._direct.finish()

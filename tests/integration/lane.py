@@ -15,12 +15,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.batch.batch import BatchReport
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import Batch, BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
+from ingest.ledger.books import joined
+from ingest.ledger.ledger_reader import ledger_lines
 from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.run import table_lock
@@ -112,7 +114,7 @@ class Lane:
         with table_lock.holding(self.session, self.places):
             broker = lambda: topic_state(kafka, topic, level)  # noqa: E731
             epoch = open_epoch(self.session, self.contract, self.places, broker, Seeking(aim, accept_gap, f"--to {aim.kind}"))
-            epoch.ledger.append()
+            epoch.finish()
             return epoch
 
     def verified(self) -> Verified:
@@ -159,9 +161,17 @@ class Lane:
         return self.session.read.format("delta").load(self.places.quarantine)
 
     def ledger(self) -> list[Row]:
-        """The ledger's rows, ordered by batch and partition."""
+        """The ledger's lines, ordered by batch and partition."""
         rows = self.session.read.format("delta").load(self.places.ledger)
-        return rows.orderBy("epoch", "batch", "kind", "partition").collect()
+        return rows.orderBy("epoch", "batch", "why", "partition").collect()
+
+    def accounts(self) -> list[tuple[int, ...]]:
+        """Of each batch and partition in the ledger: read, inserted, present, duplicate, quarantined and gap."""
+        return [
+            (each.read, each.inserted, each.present or 0, each.duplicate, each.quarantine.rows, each.gap)
+            for line in joined(ledger_lines(DataFusion(), self.places, "why = 'batch'"))
+            if (each := line.posting)
+        ]
 
     def ids(self) -> list[Any]:
         return sorted(row["id"] for row in self.target().select("id").collect())
@@ -172,7 +182,7 @@ class Lane:
     def batches(self, table: str = "target") -> list[tuple[Commit, BatchCommit]]:
         """The commits of our batches, in the order of their versions."""
         found = [(commit, commit.batch_commit) for commit in self.log(table).since(-1)]
-        return [(commit, batch_commit) for commit, batch_commit in found if batch_commit is not None and batch_commit.kind == "batch"]
+        return [(commit, each) for commit, each in found if each is not None and isinstance(each.case, Batch)]
 
     def versions(self) -> dict[str, int]:
         """The newest version of each table."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ingest.contract.definition import Contract, load_contracts
+from ingest.delta.batch_commit import Batch
 from ingest.delta.delta_log import DeltaLog
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.chaos.disk import SmallDisk
@@ -136,7 +137,7 @@ class Scene:
         version, batches = self._counted.get(contract.name, (-1, 0))
         for commit in log.since(version):
             version = commit.version
-            batches += commit.batch_commit is not None and commit.batch_commit.kind == "batch"
+            batches += commit.batch_commit is not None and isinstance(commit.batch_commit.case, Batch)
         self._counted[contract.name] = version, batches
         return batches
 

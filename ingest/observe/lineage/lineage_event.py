@@ -30,7 +30,7 @@ from ingest import __version__
 from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract
 from ingest.contract.sql_type import ddl
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.ledger.ledger_line import Line
 from ingest.runtime.files import local_path
 from ingest.runtime.places import Places
 
@@ -86,25 +86,25 @@ class EventMaker:
     broker: str
     namespace: str = NAMESPACE
 
-    def of_batches(self, rows: Sequence[LedgerRow], *, whole_epoch: bool = False) -> RunEvent:
-        """The event of one batch, or of an epoch so far: its ledger rows in order. The same batch or epoch always has the same run id."""
-        first, last = rows[0], rows[-1]
-        identity = str(first.epoch) if whole_epoch else f"{first.epoch}/{first.batch}"
+    def of_batches(self, lines: Sequence[Line], *, whole_epoch: bool = False) -> RunEvent:
+        """The event of one batch, or of an epoch so far: its lines in order. The same batch or epoch always has the same run id."""
+        first, last = lines[0], lines[-1]
+        identity = str(first.batch_id.epoch) if whole_epoch else str(first.batch_id)
         batches = BatchesFacet(
-            epoch=first.epoch,
-            firstBatch=first.batch,
-            lastBatch=last.batch,
-            duplicate=sum(row.duplicate for row in rows),
-            quarantined=sum(row.quarantined for row in rows),
+            epoch=first.batch_id.epoch,
+            firstBatch=first.batch_id.number,
+            lastBatch=last.batch_id.number,
+            duplicate=sum(line.posting.repeated for line in lines),
+            quarantined=sum(line.posting.quarantine.rows for line in lines),
             contractHash=last.contract_hash,
         )
         quarantined = [self._written("quarantine", batches.quarantined)] if batches.quarantined else []
         return self._event(
             self.contract.name,
-            self._run(first.committed_at, f"{first.topic_id}/{identity}", {"oncelake_batches": batches}),
+            self._run(first.committed_at, f"{first.topic.id}/{identity}", {"oncelake_batches": batches}),
             last.committed_at,
-            [self._topic(rows)],
-            [self._target(last, sum(row.inserted for row in rows)), *quarantined],
+            [self._topic(lines)],
+            [self._target(last, sum(line.posting.inserted for line in lines)), *quarantined],
         )
 
     def of_validation(self, run: ValidationRun) -> RunEvent:
@@ -141,21 +141,22 @@ class EventMaker:
         engine = processing_engine_run.ProcessingEngineRunFacet(version=__version__, name="oncelake")
         return Run(str(generate_static_uuid(at, name.encode())), {"processing_engine": engine, **facets})
 
-    def _topic(self, rows: Sequence[LedgerRow]) -> InputDataset:
+    def _topic(self, lines: Sequence[Line]) -> InputDataset:
         ranges: dict[int, dict[str, int]] = {}
-        for row in rows:
-            known = ranges.setdefault(row.partition, {"partition": row.partition, "start": row.start_offset, "end": row.end_offset})
-            known["end"] = row.end_offset
-        read = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=sum(row.records_read for row in rows))
-        offsets = OffsetsFacet(topicId=rows[-1].topic_id, ranges=[ranges[partition] for partition in sorted(ranges)])
-        return InputDataset(self._kafka, rows[-1].topic, inputFacets={"inputStatistics": read, "oncelake_offsets": offsets})
+        for line in lines:
+            if (at := line.posting.range) is not None:
+                known = ranges.setdefault(at.partition, {"partition": at.partition, "start": at.start, "end": at.end})
+                known["end"] = at.end
+        read = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=sum(line.posting.read for line in lines))
+        offsets = OffsetsFacet(topicId=lines[-1].topic.id, ranges=[ranges[partition] for partition in sorted(ranges)])
+        return InputDataset(self._kafka, lines[-1].topic.name, inputFacets={"inputStatistics": read, "oncelake_offsets": offsets})
 
-    def _target(self, row: LedgerRow, inserted: int) -> OutputDataset:
+    def _target(self, line: Line, inserted: int) -> OutputDataset:
         """The target after a batch. The contract describes it only if the batch was decoded under this contract."""
         written = self._written("target", inserted)
         assert written.facets is not None
-        written.facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(row.target_version))
-        if row.contract_hash == self.contract.hash:
+        written.facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(line.version))
+        if line.contract_hash == self.contract.hash:
             fields = [
                 schema_dataset.SchemaDatasetFacetFields(
                     name=each.name, type=ddl(each.type, comments=False), description=each.comment or None
@@ -164,7 +165,7 @@ class EventMaker:
             ]
             written.facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
             if self.contract.source.format == "json":
-                written.facets["columnLineage"] = self._from_keys(row.topic)
+                written.facets["columnLineage"] = self._from_keys(line.topic.name)
         return written
 
     def _from_keys(self, topic: str) -> column_lineage_dataset.ColumnLineageDatasetFacet:

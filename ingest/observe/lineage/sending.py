@@ -57,7 +57,7 @@ def _events(maker: EventMaker, sent: Sent, since: datetime | None, *, by_epoch: 
     begun = sent
     for rows in batches_after(maker.places, begun, since, by_epoch=by_epoch):
         sent = sent.with_batch(rows[-1])
-        yield maker.of_batches(rows, whole_epoch=by_epoch), len({row.batch for row in rows}), sent
+        yield maker.of_batches(rows, whole_epoch=by_epoch), len({line.batch_id for line in rows}), sent
     for run in validations_after(maker.places, begun, since):
         sent = sent.with_validation(run)
         yield maker.of_validation(run), 0, sent

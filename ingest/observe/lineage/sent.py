@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from ingest.delta.delta_sql import At, DataFusion, quoted
-from ingest.ledger.ledger_reader import ledger_rows
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.ledger.books import joined
+from ingest.ledger.ledger_line import Line
+from ingest.ledger.ledger_reader import ledger_lines
 from ingest.observe.lineage.lineage_event import ValidationRun
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import LocalFiles
@@ -33,9 +34,9 @@ class Sent:
     validated_at: str = NEVER.isoformat()
     validation_runs: tuple[tuple[str, str], ...] = ()
 
-    def with_batch(self, row: LedgerRow) -> Sent:
+    def with_batch(self, line: Line) -> Sent:
         """After this batch was sent."""
-        epoch, batch = max((self.epoch, self.batch), (row.epoch, row.batch))
+        epoch, batch = max((self.epoch, self.batch), (line.batch_id.epoch, line.batch_id.number))
         return replace(self, epoch=epoch, batch=batch)
 
     def with_validation(self, run: ValidationRun) -> Sent:
@@ -82,8 +83,8 @@ class Cursor:
             return {}
 
 
-def batches_after(places: Places, sent: Sent, since: datetime | None, *, by_epoch: bool) -> Iterator[Sequence[LedgerRow]]:
-    """The ledger rows of each batch that was not sent yet, in order. `by_epoch`: of each epoch with such a batch, from its first one.
+def batches_after(places: Places, sent: Sent, since: datetime | None, *, by_epoch: bool) -> Iterator[Sequence[Line]]:
+    """The lines of each batch that was not sent yet, in order. `by_epoch`: of each epoch with such a batch, from its first one.
 
     `since`: those from this commit time on, too, whatever was sent; nothing before it if nothing was sent. A batch is in the ledger a
     minute after its commit at the latest, while a run goes on, or at the next start. Raises Unreadable.
@@ -96,11 +97,14 @@ def batches_after(places: Places, sent: Sent, since: datetime | None, *, by_epoc
         # The cursor moves on with what is sent: an unsent batch before it would never be sent.
         new = again if sent == Sent() else f"({new} OR {again})"
     if by_epoch:
-        found = DataFusion().ask(f"SELECT DISTINCT epoch FROM {{ledger}} WHERE kind = 'batch' AND {new}", ledger=At(places.ledger))
+        found = DataFusion().ask(f"SELECT DISTINCT epoch FROM {{ledger}} WHERE why = 'batch' AND {new}", ledger=At(places.ledger))
         new = f"epoch IN ({', '.join(str(row['epoch']) for row in found) or -1})"
-    rows = ledger_rows(DataFusion(), places, f"kind = 'batch' AND {new}")
-    for _, each in groupby(rows, lambda row: (row.epoch, 0 if by_epoch else row.batch)):
-        yield list(each)
+    lines = joined(ledger_lines(DataFusion(), places, f"why = 'batch' AND {new}"))
+    for _, each in groupby(lines, lambda line: (line.batch_id.epoch, 0 if by_epoch else line.batch_id.number)):
+        batches = list(each)
+        if any(line.posting.is_open for line in batches):  # the run's next commit, or the next start, says how many rows it added
+            return
+        yield batches
 
 
 def validations_after(places: Places, sent: Sent, since: datetime | None) -> Iterator[ValidationRun]:

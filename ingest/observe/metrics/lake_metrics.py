@@ -20,8 +20,9 @@ def measure(board: Board, summary: Summary) -> None:
     _measure_status(board, summary.status)
     total = summary.figures.total
     if total.batches:
+        counts = {"records_read": total.read, "duplicate": total.present + total.duplicate}
         for count, counter in COUNTERS.items():
-            at(counter, table).inc(getattr(total, "read" if count == "records_read" else count))
+            at(counter, table).inc(counts[count] if count in counts else getattr(total, count))
         at("oncelake_batches_total", table).inc(total.batches)
         recent = [(bucket.quarantined, bucket.records_read) for bucket in summary.figures.buckets]
         quarantined, read = (sum(numbers) for numbers in zip(*recent, strict=True))

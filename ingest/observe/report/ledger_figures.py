@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ingest.delta.batch_commit import FENCE, SEEK, BatchId
 from ingest.delta.delta_sql import quoted
-from ingest.ledger.ledger_row import LedgerRow
+from ingest.ledger.ledger_line import Line
 from ingest.observe.report.open_tables import OpenTables
 from ingest.verify.balance import Total
 
@@ -19,18 +18,28 @@ from ingest.verify.balance import Total
 BUCKETS_MAX = 60
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2419200)
 EPOCHS_SHOWN = 20
-COLUMNS = "kind, epoch, batch, start_offset, end_offset, records_read, inserted, duplicate, quarantined, gap, why"
-COUNTS = ("records_read", "inserted", "duplicate", "quarantined", "gap")
-# The ledger is scanned once. In an old table it has thousands of small files, and opening them costs more than all that follows.
+COUNTS = ("records_read", "inserted", "present", "duplicate", "quarantined", "gap")
+# What the reasons of postings are in the figures. Removals and write-offs are none.
+KINDS = {"batch": ("batch", "rebuild"), "epoch": ("first", "start", "seek"), "gap": ("gap",), "replay": ("replay",)}
+KIND = " ".join(f"WHEN why IN ({', '.join(map(quoted, whys))}) THEN '{kind}'" for kind, whys in KINDS.items())
+COLUMNS = """why, epoch, batch, source, `partition`, start_offset, end_offset, records_read, target_rows, present, duplicate,
+       quarantine_rows, statement_epoch, statement_batch, writer"""
+# The ledger is scanned once. In an old table it has thousands of small files, and opening them costs more than all that follows. Two
+# processes may have written the same line.
 BATCHES = f"""\
-SELECT kind, epoch, batch, max(at_s) AS at_s, max(why) AS why, sum(end_offset - start_offset) AS offsets,
-       {", ".join(f"sum({name}) AS {name}" for name in COUNTS)}
-FROM l WHERE kind IN ('batch', 'epoch', 'gap_accepted', 'replay') GROUP BY kind, epoch, batch ORDER BY epoch, batch"""
+SELECT kind, epoch, batch, min(at_s) AS at_s, max(why) AS why, sum(coalesce(end_offset - start_offset, 0)) AS offsets,
+       sum(records_read) AS records_read, sum(coalesce(target_rows, 0)) AS inserted,
+       sum(coalesce(present, 0)) AS present, sum(duplicate) AS duplicate,
+       sum(quarantine_rows) AS quarantined,
+       sum(CASE WHEN kind = 'batch' THEN coalesce(end_offset - start_offset, 0) - records_read ELSE 0 END) AS gap
+FROM (SELECT DISTINCT CASE {KIND} ELSE '' END AS kind, l.* FROM l) k WHERE kind <> '' GROUP BY kind, epoch, batch ORDER BY epoch, batch"""
 
 
 @dataclass(frozen=True)
 class Bucket:
     """The batches that committed in the `seconds` from `at` on: their records by outcome, and the time from one commit to the next.
+
+    `duplicate` records are those whose event id was there before, in the table or in the batch.
 
     `interval_median_s` and `interval_longest_s` are None if no batch of the bucket followed another one of its epoch.
     """
@@ -97,23 +106,15 @@ class LedgerReader:
         if "ledger" in tables:
             self._read(f"SELECT {COLUMNS}, date_part('epoch', committed_at) AS at_s FROM {{ledger}}")
 
-    @property
-    def newest_id(self) -> BatchId:
-        """The ledger's newest batch, or the beginning of its newest epoch."""
-        epoch = max((int(each["epoch"].max()) for each in self._by_kind.values() if len(each["epoch"])), default=0)
-        batch = self._by_kind["batch"] if epoch else {}
-        numbers = batch["batch"][batch["epoch"] == epoch] if epoch else []
-        return BatchId(epoch, int(max(numbers, default=SEEK)) if epoch else FENCE)
-
-    def add(self, late: Sequence[LedgerRow]) -> None:
-        """Add the rows of commits after `newest_id`, which the ledger lacks."""
+    def add(self, late: Sequence[Line]) -> None:
+        """Add the lines that the ledger lacks."""
         if late:
             self._read(f"SELECT * FROM (VALUES {', '.join(map(_values, late))}) AS late({COLUMNS}, at_s)")
 
     def _read(self, rows: str) -> None:
         found = self._tables.table(f"WITH l AS ({rows}) {BATCHES}")
         kinds = found["kind"].to_numpy()
-        for kind in ("batch", "epoch", "gap_accepted", "replay"):
+        for kind in KINDS:
             new = {name: found[name].to_numpy()[kinds == kind] for name in found.column_names}
             known = self._by_kind.get(kind)
             self._by_kind[kind] = new if known is None else {name: np.concatenate((known[name], new[name])) for name in new}
@@ -121,14 +122,14 @@ class LedgerReader:
     def figures(self, hours: float) -> LedgerFigures:
         """The figures; the buckets cover the `hours` before the newest commit."""
         if not any(len(each["epoch"]) for each in self._by_kind.values()):
-            return LedgerFigures(Total(0, 0, 0, 0, 0, 0, 0, 0), 0, 0, (), ())
+            return LedgerFigures(Total(*(0,) * 9), 0, 0, (), ())
         since = self._since()
         batch, gaps, replays = (
             {name: values[each["epoch"] >= since] for name, values in each.items()}
-            for each in (self._by_kind[kind] for kind in ("batch", "gap_accepted", "replay"))
+            for each in (self._by_kind[kind] for kind in ("batch", "gap", "replay"))
         )
-        read, inserted, duplicate, quarantined, gap = (int(batch[name].sum()) for name in COUNTS)
-        sums = (len(batch["epoch"]), int(batch["offsets"].sum()), gap, read, inserted, duplicate, quarantined)
+        read, inserted, present, duplicate, quarantined, gap = (int(batch[name].sum()) for name in COUNTS)
+        sums = (len(batch["epoch"]), int(batch["offsets"].sum()), gap, read, inserted, present, duplicate, quarantined)
         total = Total(*sums, int(replays["inserted"].sum()))
         epochs = np.unique(np.concatenate([each["epoch"] for each in self._by_kind.values()]))
         begins = tuple(self._begin(int(epoch)) for epoch in epochs[::-1][:EPOCHS_SHOWN])
@@ -144,9 +145,9 @@ class LedgerReader:
         return [NewBatch(*row) for row in rows][::-1]
 
     def _since(self) -> int:
-        """The first epoch whose rows are in the table: a rebuild replaced those of all epochs before the one that it names."""
-        whys = (why for each in self._by_kind.values() for why in each["why"] if why is not None)
-        return max((int(why.removeprefix("rebuild:")) for why in whys if why.startswith("rebuild:")), default=0)
+        """The first epoch whose rows are in the table: a rebuild replaced those of all epochs before it."""
+        batch = self._by_kind["batch"]
+        return int(batch["epoch"][batch["why"] == "rebuild"].max(initial=0))
 
     def _begin(self, epoch: int) -> EpochBegin:
         at_s = [float(each["at_s"][each["epoch"] == epoch].min()) for each in self._by_kind.values() if epoch in each["epoch"]]
@@ -169,7 +170,8 @@ def _buckets(batch: dict[str, Any], hours: float) -> tuple[Bucket, ...]:
     interval_s = np.diff(at_s, prepend=np.nan)
     interval_s[1:][np.diff(batch["epoch"]) != 0] = np.nan  # between two epochs nobody was running
     shown = at >= 0
-    counts = {name: np.bincount(at[shown], batch[name][shown]).astype(int).tolist() for name in COUNTS}
+    figures = {name: batch[name] + batch["present"] if name == "duplicate" else batch[name] for name in COUNTS if name != "present"}
+    counts = {name: np.bincount(at[shown], values[shown]).astype(int).tolist() for name, values in figures.items()}
     batches = np.bincount(at[shown]).tolist()
     found = []
     for number in range(len(batches)):
@@ -185,7 +187,10 @@ def _buckets(batch: dict[str, Any], hours: float) -> tuple[Bucket, ...]:
     return tuple(found)
 
 
-def _values(row: LedgerRow) -> str:
-    counts = (row.start_offset, row.end_offset, row.records_read, row.inserted, row.duplicate, row.quarantined, row.gap)
-    why = "CAST(NULL AS VARCHAR)" if row.why is None else quoted(row.why)
-    return f"({quoted(row.kind)}, {row.epoch}, {row.batch}, {', '.join(map(str, counts))}, {why}, {row.committed_at.timestamp()})"
+def _values(line: Line) -> str:
+    each, at = line.posting, line.posting.range
+    key = (each.key.epoch, each.key.batch, each.key.source, each.key.partition)
+    counts = (at and at.start, at and at.end, each.read, None if each.target is None else each.target.rows, each.present, each.duplicate)
+    numbers = (*key, *counts, each.quarantine.rows, line.id.epoch, line.id.number)
+    shown = ", ".join("CAST(NULL AS BIGINT)" if number is None else str(number) for number in numbers)
+    return f"({quoted(each.why)}, {shown}, {quoted(line.writer)}, {line.committed_at.timestamp()})"

@@ -42,6 +42,10 @@ class OpenTables:
     def __contains__(self, kind: str) -> bool:
         return kind in self._tables
 
+    def version(self, kind: str) -> int:
+        """The version at which a table was opened; -1 if it does not exist."""
+        return self._tables[kind].version() if kind in self._tables else -1
+
     @cached_property
     def _builder(self) -> QueryBuilder:
         from deltalake import QueryBuilder

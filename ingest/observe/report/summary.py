@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId
-from ingest.delta.commit import Commit
-from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.delta_log import Logs
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import answers
 from ingest.kafka.topic_state import TopicState
-from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.ledger.projection import unwritten
 from ingest.observe.report import HOURS_DEFAULT
 from ingest.observe.report.evidence import LastProof, QualityRun, docs_index, last_proof, quality_runs
 from ingest.observe.report.ledger_figures import LedgerFigures, LedgerReader, iso
@@ -106,8 +104,9 @@ def summary(contract: Contract, places: Places, answer: Any, hours: float = HOUR
     ledger = LedgerReader(tables)
     broker: TopicState | Mapping[str, str] = answer()
     state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
-    late, rows = _late(places, logs.target, ledger.newest_id)
-    ledger.add(rows)
+    lines, _ = unwritten(logs, places.name, tables.version("ledger"))
+    late = len({line.batch_id for line in lines if line.posting.why == "batch"})
+    ledger.add(lines if late <= LATE_MAX else ())
     hidden = any(column.sensitive for column in contract.columns)
     return Summary(
         contract.name,
@@ -124,29 +123,3 @@ def summary(contract: Contract, places: Places, answer: Any, hours: float = HOUR
         audit_state(LocalFiles(), places),
         tables.stored(),
     )
-
-
-def _late(places: Places, log: DeltaLog, newest: BatchId) -> tuple[int, list[LedgerRow]]:
-    """The number of batches after the ledger's `newest` one, and their ledger rows with those of the epochs that they begin.
-
-    If the number exceeds LATE_MAX, there are no rows: reading all commits of a long log would take minutes.
-    """
-    commits: list[tuple[Commit, BatchCommit]] = []
-    late = 0
-    for commit in log.newest_first():
-        batch_commit = commit.batch_commit
-        if batch_commit is None or batch_commit.name != places.name or batch_commit.kind not in ("batch", "seek"):
-            continue
-        if batch_commit.id <= newest:
-            break
-        commits.append((commit, batch_commit))
-        late += batch_commit.kind == "batch"
-        if late > LATE_MAX:
-            return late, []
-    rows: list[LedgerRow] = []
-    sought = {batch_commit.id.epoch for _, batch_commit in commits if batch_commit.kind == "seek"}
-    for commit, batch_commit in reversed(commits):
-        if batch_commit.kind == "batch" and batch_commit.id.number == FIRST_BATCH and batch_commit.id.epoch not in {*sought, newest.epoch}:
-            rows += epoch_begin(commit, batch_commit)
-        rows += count_rows(None, places, commit, batch_commit)
-    return late, rows

@@ -3,10 +3,10 @@
 -- record was committed. A partition whose last record is much older than the others' is idle or stuck; `ingest status` asks the broker
 -- for the lag.
 WITH ranked AS (
-  SELECT topic, topic_id, `partition`, end_offset, records_read, gap, committed_at,
+  SELECT topic, topic_id, `partition`, why, end_offset, records_read, end_offset - start_offset - records_read AS gap, committed_at,
          row_number() OVER (PARTITION BY topic_id, `partition` ORDER BY epoch DESC, batch DESC) AS place
-  FROM {ledger}
-  WHERE kind IN ('batch', 'epoch')
+  FROM (SELECT DISTINCT * FROM {ledger}) l
+  WHERE why IN ('batch', 'rebuild', 'first', 'start', 'seek') AND end_offset IS NOT NULL
 )
 SELECT topic, `partition`,
        max(CASE WHEN place = 1 THEN end_offset END) AS next_offset,

@@ -1,0 +1,33 @@
+-- Does the table hold what the books say?
+-- The second of the accountant's three questions. For each batch and partition the number of rows, and the sum of their offsets, must be
+-- the sum of all postings: what was added, less what was removed. The answer lists where they differ. No row means that they agree.
+-- `ingest verify` compares a hash of each row's position and event id too, and knows what a DELETE of somebody else has taken. Rows of a
+-- rebuild count as one batch.
+WITH lines AS (SELECT DISTINCT * FROM {ledger}),
+rebuild AS (SELECT coalesce(max(epoch), 0) AS first, coalesce(max(statement_epoch), 0) AS until FROM lines WHERE why = 'rebuild'),
+books AS (
+  SELECT epoch, batch, source, `partition`, sum(posted) AS posted, sum(offsets) AS offsets
+  FROM (
+    SELECT CASE WHEN epoch < until THEN first ELSE epoch END AS epoch, CASE WHEN epoch < until THEN 0 ELSE batch END AS batch,
+           source, `partition`, coalesce(target_rows, 0) AS posted, target_offsets AS offsets
+    FROM lines CROSS JOIN rebuild
+    WHERE epoch >= first
+  ) p
+  GROUP BY epoch, batch, source, `partition`
+),
+held AS (
+  SELECT epoch, batch, source, `partition`, count(at) AS found, sum(CAST(at AS DECIMAL(38,0))) AS offsets
+  FROM (
+    SELECT CASE WHEN _epoch >= first AND _epoch < until THEN first ELSE _epoch END AS epoch,
+           CASE WHEN _epoch >= first AND _epoch < until THEN 0 ELSE _batch END AS batch,
+           _source AS source, `_partition` AS `partition`, `_offset` AS at
+    FROM {target} CROSS JOIN rebuild
+  ) r
+  GROUP BY epoch, batch, source, `partition`
+)
+SELECT coalesce(b.epoch, h.epoch) AS epoch, coalesce(b.batch, h.batch) AS batch, coalesce(b.source, h.source) AS source,
+       coalesce(b.`partition`, h.`partition`) AS `partition`, b.posted, h.found, b.offsets AS offsets_posted, h.offsets AS offsets_found
+FROM books b
+FULL OUTER JOIN held h ON b.epoch = h.epoch AND b.batch = h.batch AND b.source = h.source AND b.`partition` = h.`partition`
+WHERE coalesce(b.posted, 0) <> coalesce(h.found, 0) OR coalesce(b.offsets, 0) <> coalesce(h.offsets, 0)
+ORDER BY epoch, batch, source, `partition`
