@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ingest.lab.oracle.oracle_tables import Lake, Place, Position
+from ingest.lab.oracle.oracle_tables import Lake, Position
 from ingest.lab.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestView
 
 
@@ -77,12 +77,6 @@ class Case:
     def records(self) -> Mapping[Position, KafkaRecord]:
         """Every record that is visible in Kafka, or was visible in a former topic."""
         return {Position(view.topic_id, *place): record for view in self.views.values() for place, record in view.records.items()}
-
-    @cached_property
-    def counts(self) -> Mapping[Place, Mapping[str, int]]:
-        """The batch counts in the userMetadata of the target's batches."""
-        batches = [(batch.number, batch.metadata or {}) for batch in self.lake.batches]
-        return {(*number, int(partition)): counts for number, data in batches for partition, counts in data.get("counts", {}).items()}
 
     def own_versions(self, table: str) -> Set[int]:
         """The test's own commits on target or quarantine."""

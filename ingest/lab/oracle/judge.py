@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ingest.lab.oracle.case import Case, JudgedRun, OracleVerdict
-from ingest.lab.oracle.oracle_ledger import check_batches, check_ledger
+from ingest.lab.oracle.oracle_ledger import check_batches, check_ledger, check_postings, check_sums
 from ingest.lab.oracle.oracle_log import check_gaps, check_log
 from ingest.lab.oracle.oracle_tables import Lake, Position
 from ingest.lab.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
@@ -167,5 +167,7 @@ CHECKS: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     check_order,
     check_gaps,
     check_batches,
+    check_postings,
+    check_sums,
     check_ledger,
 )

@@ -1,100 +1,104 @@
-"""(g) and the sums of (b): every row and record names its batch, and the ledger agrees with the target's log and the tables."""
+"""(g) and the sums of (b): the postings add up to the rows, each row is in its batch's range, and the ledger has the postings."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ingest.lab.oracle.case import Case
-from ingest.lab.oracle.oracle_tables import PLACES, Lake, OracleLedgerRow, Place, Position
+from ingest.lab.oracle.oracle_log import POSITIONED
+from ingest.lab.oracle.oracle_tables import PLACES, Lake, Line, Position
+from ingest.lab.oracle.sources import NOTHING, Key, OraclePosting, Sums, added
 
-# End and topic id of a ledger row, then the reason (`why`) of an epoch or the target's version of a batch.
-Content = tuple[int, str, str | int | None]
+
+def check_sums(case: Case) -> Iterator[str]:
+    """(b) By epoch, batch, source and partition, all postings add up to the rows that are there, but for those that the test deleted."""
+    lake = case.lake
+    for table in PLACES:
+        posted: dict[Key, Sums] = defaultdict(lambda: NOTHING)
+        for _, posting in lake.lines:
+            posted[posting.key] = added(posted[posting.key], posting.sums(table))
+        held, gone = lake.sums_at(table), _gone(lake, table)
+        said = {posting.key for _, posting in lake.lines if posting.target is not None}
+        open_ = {posting.key for _, posting in lake.lines} - said if table == "target" else set()
+        for key in sorted((posted.keys() | held.keys()) - open_):
+            # check_batches judges the records of batches that were cut off.
+            if table in lake.blind or (table == "quarantine" and key[:2] not in lake.ranges):
+                continue
+            there = added(held.get(key, NOTHING), gone.get(key, NOTHING))
+            if posted[key] != there:
+                also = f" and the test took {gone[key][0]}" if gone.get(key, NOTHING)[0] else ""
+                what = f"{case.run.table}: epoch {key[0]} batch {key[1]}, source {key[2]} partition {key[3]}"
+                yield f"{what}: the postings have {posted[key]} of it, the {table} holds {held.get(key, NOTHING)}{also} (b)"
+
+
+def _gone(lake: Lake, table: str) -> Mapping[Key, Sums]:
+    """What the test took and the books still have: a seek writes off what it finds missing, but not what a DELETE took."""
+    seen = max((seek.saw(table) for seek in lake.commits("target", "start", "seek")), default=-1)
+    deleted: list[tuple[int, dict[Key, Sums]]] = [(-1, {})]  # by the version from which on it is true
+    lost: dict[Key, Sums] = {}
+    operations = {commit.version: commit for commit in lake.logs[table]}
+    for version, taken in sorted(lake.taken[table].items()):
+        commit, before = operations[version], deleted[-1][1]
+        after = before
+        if commit.operation == "DELETE":
+            after = _sum(before, taken)
+        elif commit.restored >= 0:
+            after = next(each for since, each in reversed(deleted) if since <= commit.restored)
+        deleted.append((version, after))
+        if version > seen:
+            lost = _sum(_sum(lost, taken), _sum(before, after, -1))
+    return _sum(lost, deleted[-1][1])
+
+
+def _sum(one: Mapping[Key, Sums], other: Mapping[Key, Sums], sign: int = 1) -> dict[Key, Sums]:
+    return {key: added(one.get(key, NOTHING), other.get(key, NOTHING), sign) for key in one.keys() | other.keys()}
 
 
 def check_ledger(case: Case) -> Iterator[str]:
-    """(g) Ledger rows and target commits are one to one, and every count of a batch equals the content of the tables."""
-    lake, expected = case.lake, _expected(case.lake)
-    for key, count in sorted(Counter(row.key for row in lake.ledger).items()):
-        if count > 1:
-            yield f"{case.run.table}: ledger, {key}: it is there {count} times (g)"
-    for key in sorted(expected.keys() - {row.key for row in lake.ledger}):
-        yield f"{case.run.table}: ledger, {key}: it is missing, the target's log says {expected[key]} (g)"
-    for row in lake.ledger:
-        what = f"{case.run.table}: ledger, {row.key}"
-        content = row.end_offset, row.topic_id, {"epoch": row.why, "batch": row.target_version}.get(row.kind)
-        if row.kind not in ("batch", "epoch", "gap_accepted"):
-            yield f"{what}: nothing in this run writes rows of this kind (g)"
-        elif row.key not in expected and row.target_version >= lake.first("target"):
-            yield f"{what} names target version {row.target_version}, and no target commit of that is in the log (g)"
-        elif expected.get(row.key, content) != content:
-            yield f"{what} says {content}, the target's log {expected[row.key]} (g)"
-        if row.topic_id not in case.views:
-            yield f"{what} names the topic id {row.topic_id!r}, which no topic of this name had (g)"
-        if row.kind == "batch":
-            yield from _counts(case, row, what)
-        elif row.kind == "gap_accepted" and row.gap != row.end_offset - row.start_offset:
-            yield f"{what}: gap {row.gap}, and it spans {row.end_offset - row.start_offset} offsets (g)"
-    yield from _existing_rows(case)
+    """(g) The ledger has the postings of the engine's commits, and no others."""
+    lake = case.lake
+    for statement, posting in sorted(lake.logged - lake.ledger, key=_order):
+        yield f"{case.run.table}: the ledger lacks {posting} of {statement} (g)"
+    committed = {statement for statement, _ in lake.logged}
+    for statement, posting in sorted(lake.ledger - lake.logged, key=_order):
+        if statement.version >= lake.first(statement.table):
+            why = "no commit of that is in the log" if statement not in committed else "its commit does not"
+            yield f"{case.run.table}: the ledger has {posting} of {statement}, and {why} (g)"
 
 
-def _expected(lake: Lake) -> dict[tuple[str, int, int, int, int], Content]:
-    """The rows that the seeks and batches in the target's log require, by key."""
-    rows: dict[tuple[str, int, int, int, int], Content] = {}
-    # Seeks that the log no longer contains are taken from the ledger.
-    sought = {row.epoch for row in lake.ledger if row.kind == "epoch" and row.batch == 1 and row.target_version < lake.first("target")}
-    sought |= {seek.number[0] for seek in lake.commits("target", "seek")}
-    for seek in lake.commits("target", "seek"):
-        why = str((seek.metadata or {}).get("why"))
-        rows |= {("epoch", *seek.number, p, start): (start, seek.topic_id, why) for p, start in seek.starts.items()}
-        rows |= {("gap_accepted", *seek.number, p, start): (end, seek.topic_id, None) for p, start, end in seek.gaps}
-    for batch in lake.batches:
-        for p, (start, end) in batch.ranges.items():
-            rows["batch", *batch.number, p, start] = end, batch.topic_id, batch.version
-            if batch.number[1] == 2 and batch.number[0] not in sought:
-                rows["epoch", batch.number[0], 0, p, start] = start, batch.topic_id, "start"
-    return rows
+def _order(line: Line) -> tuple[object, ...]:
+    return *line[0][2:4], *line[0], *line[1][:5]
 
 
-def _counts(case: Case, row: OracleLedgerRow, what: str) -> Iterator[str]:
-    lake, kafka = case.lake, case.views.get(row.topic_id)
-    if row.records_read != row.inserted + row.duplicate + row.quarantined:
-        counted = f"inserted {row.inserted} + duplicate {row.duplicate} + quarantined {row.quarantined}"
-        yield f"{what}: read {row.records_read} is not {counted} (g)"
-    if row.end_offset - row.start_offset != row.records_read + row.gap:
-        yield f"{what}: {row.end_offset - row.start_offset} offsets are not read {row.records_read} + gap {row.gap} (g)"
-    for name, table, value in (("inserted", "target", row.inserted), ("quarantined", "quarantine", row.quarantined)):
-        held, taken = lake.counted[table][row.place], lake.taken[table][row.place]
-        if held + taken > value or (held + taken < value and table not in lake.blind):
-            also = f" and the test took {taken}" if taken else ""
-            yield f"{what}: {name} {value}, the {table} holds {held} rows of it{also} (b)"
-    counts = case.counts.get(row.place, {})
-    for name, value in (("read", row.records_read), ("quarantined", row.quarantined)):
-        if counts.get(name, value) != value:
-            yield f"{what}: {name} {value}, the commit's userMetadata says {counts[name]} (g)"
-    if row.duplicate < (inside := counts.get("duplicate_in_batch", 0)):
-        yield f"{what}: duplicate {row.duplicate}, the commit's userMetadata says {inside} inside the batch (g)"
-    if kafka is not None and row.start_offset >= kafka.begin.get(row.partition, 0):
-        records = sum((row.partition, offset) in kafka.records for offset in range(row.start_offset, row.end_offset))
-        if records != row.records_read:
-            yield f"{what}: read {row.records_read}, Kafka shows {records} committed records in [{row.start_offset}, {row.end_offset}) (b)"
+def check_postings(case: Case) -> Iterator[str]:
+    """(b) Each record that a batch has read is accounted for, and Kafka shows as many. What was open is said later, and once."""
+    said: Counter[Key] = Counter(posting.key for _, posting in case.lake.lines if posting.start is None and posting.why == "batch")
+    last = max((commit.number for commit in case.lake.commits("target", *POSITIONED, "state")), default=(0, 0))
+    for statement, posting in case.lake.lines:
+        what = f"{case.run.table}: {posting.why} {posting.key[:2]} of partition {posting.partition}"
+        if statement.topic_id and statement.topic_id not in case.views:
+            yield f"{what} names the topic id {statement.topic_id!r}, which no topic of this name had (g)"
+        if posting.why != "batch" or posting.start is None or posting.end is None:
+            continue
+        if posting.target is None and said[posting.key] != 1 and (said[posting.key] or posting.key[:2] != last):
+            yield f"{what} is open, and {said[posting.key]} later postings say what became of it (b)"
+        yield from _counts(case, statement.topic_id, posting, what)
 
 
-def _existing_rows(case: Case) -> Iterator[str]:
-    """`stood` is a batch's row count in both tables, at the versions that a seek read before the batch's range was read again."""
-    held: dict[Place, set[int]] = defaultdict(set)
-    rows = [row for row in case.lake.ledger if row.stood is not None]
-    for seek in case.lake.commits("target", "seek"):
-        snapshots = (seek.metadata or {}).get("looked") or {}
-        then = [case.lake.history.get((table, int((snapshots.get(table) or {}).get("version", -1)))) for table in PLACES]
-        for row in rows:
-            if row.epoch < seek.number[0] and row.topic_id == seek.topic_id and seek.starts.get(row.partition, 0) < row.end_offset:
-                # Any number is accepted if a version can no longer be read.
-                held[row.place].add(row.stood or 0 if None in then else sum(each[row.place] for each in then if each))
-    for row in rows:
-        if row.stood not in held[row.place]:
-            saw = sorted(held[row.place])
-            yield f"{case.run.table}: ledger, {row.key}: existing rows {row.stood}, the seeks that read it again saw {saw} (g)"
+def _counts(case: Case, topic_id: str, posting: OraclePosting, what: str) -> Iterator[str]:
+    assert posting.start is not None and posting.end is not None
+    if posting.target is not None and posting.present is not None:
+        parts = posting.target[0], posting.present, posting.duplicate, posting.quarantine[0]
+        if posting.read != sum(parts) or min(parts) < 0:
+            yield f"{what}: read {posting.read} is not inserted, present, duplicate and quarantined {parts} (b)"
+    if posting.end - posting.start < posting.read:
+        yield f"{what}: read {posting.read} of {posting.end - posting.start} offsets (b)"
+    view = case.views.get(topic_id)
+    if view is not None and posting.start >= view.begin.get(posting.partition, 0):
+        records = sum((posting.partition, offset) in view.records for offset in range(posting.start, posting.end))
+        if records != posting.read:
+            yield f"{what}: read {posting.read}, Kafka shows {records} committed records in [{posting.start}, {posting.end}) (b)"
 
 
 def check_batches(case: Case) -> Iterator[str]:
@@ -117,7 +121,7 @@ def check_batches(case: Case) -> Iterator[str]:
 def _left(lake: Lake, position: Position, epoch: int, what: str) -> Iterator[str]:
     """Each later epoch, up to the next one with a batch, must roll it back unless it reads another topic or starts after the record."""
     began: dict[int, bool] = {}
-    for commit in lake.commits("target", "seek", "batch"):
+    for commit in lake.commits("target", *POSITIONED):
         if commit.number[0] > epoch:
             start = commit.starts.get(position.partition, 0) or commit.ranges.get(position.partition, (0, 0))[0]
             began.setdefault(commit.number[0], commit.topic_id == position.topic_id and start <= position.offset)

@@ -10,8 +10,9 @@ from ingest.lab.oracle.case import Case
 from ingest.lab.oracle.sources import OracleCommit
 
 # The kinds of commit that have a transaction id, and the numbers of those that are not batches; batches start at 2.
-KINDS: Final = {"target": ("epoch", "seek", "batch"), "quarantine": ("epoch", "rollback", "batch")}
-NUMBERS: Final = {"epoch": 0, "seek": 1, "rollback": 1}
+KINDS: Final = {"target": ("fence", "start", "seek", "batch", "state"), "quarantine": ("fence", "rollback", "batch")}
+POSITIONED: Final = ("start", "seek", "batch")
+NUMBERS: Final = {"fence": 0, "start": 1, "seek": 1, "rollback": 1}
 
 
 def check_log(case: Case) -> Iterator[str]:
@@ -41,12 +42,12 @@ def _transaction_ids(case: Case, table: str) -> Iterator[str]:
                 yield f"{what} ({commit.operation}) adds data without a transaction id of {app_id} (f)"
         elif metadata is None:
             yield f"{what} has the transaction id {transaction_id} and no userMetadata of ours (f)"
-        elif commit.kind not in KINDS[table] or NUMBERS.get(commit.kind, max(2, number)) != number or epoch < 1:
+        elif commit.kind not in KINDS[table] or number != NUMBERS.get(commit.kind, max(2 if commit.kind == "batch" else 1, number)) or epoch < 1:
             yield f"{what} has the transaction id {transaction_id}, and its userMetadata has kind {commit.kind!r} (f)"
         elif (commit.number, metadata.get("pipeline"), metadata.get("table")) != (transaction_id, run.pipeline, run.table):
             named = f"{commit.number} of {metadata.get('pipeline')}.{metadata.get('table')}"
             yield f"{what} has the transaction id {transaction_id}, and its userMetadata names {named} (f)"
-        elif commit.kind == "epoch":
+        elif commit.kind == "fence":
             fenced.add(epoch)
         elif epoch not in fenced and case.lake.first(table) == 0:
             yield f"{what} is of epoch {epoch}, and no fence of that epoch comes before it (f)"
@@ -70,8 +71,8 @@ def _quarantine_first(case: Case) -> Iterator[str]:
         what = f"{case.run.table}: quarantine version {commit.version}"
         if commit.timestamp_ms > batch.timestamp_ms:
             yield f"{what} comes after target version {batch.version} of the same batch (f)"
-        if (commit.ranges, commit.topic_id) != (batch.ranges, batch.topic_id):
-            yield f"{what} names other ranges or another topic than target version {batch.version} of the same batch (f)"
+        if commit.topic_id != batch.topic_id:
+            yield f"{what} names another topic than target version {batch.version} of the same batch (f)"
 
 
 def _ranges(case: Case) -> Iterator[str]:
@@ -79,9 +80,9 @@ def _ranges(case: Case) -> Iterator[str]:
     ends: dict[int, int] | None = {} if case.lake.first("target") == 0 else None
     topic_id, last = "", (0, 1)
     read: list[OracleCommit] = []
-    for commit in case.lake.commits("target", "seek", "batch"):
+    for commit in case.lake.commits("target", *POSITIONED):
         what = f"{case.run.table}: target version {commit.version}"
-        if commit.kind == "seek":
+        if commit.kind != "batch":
             yield from _seek(case, commit, read, what)
             ends, topic_id, last = dict(commit.starts), commit.topic_id, commit.number
             continue
@@ -125,12 +126,9 @@ def check_gaps(case: Case) -> Iterator[str]:
     """(a) Offsets that no batch has read are an accepted gap: ranges and gaps of a partition leave no hole."""
     lake = case.lake
     covered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for (epoch, _), ranges in lake.ranges.items():
-        for partition, offsets in ranges.items():
-            covered[lake.topics[epoch], partition].append(offsets)
-    gaps = {(row.topic_id, row.partition, row.start_offset, row.end_offset) for row in lake.ledger if row.kind == "gap_accepted"}
-    for topic_id, partition, start, end in gaps | {(seek.topic_id, *gap) for seek in lake.commits("target", "seek") for gap in seek.gaps}:
-        covered[topic_id, partition].append((start, end))
+    for statement, posting in lake.lines:
+        if posting.why in ("batch", "gap") and posting.start is not None and posting.end is not None:
+            covered[statement.topic_id, posting.partition].append((posting.start, posting.end))
     for (_, partition), stretches in sorted(covered.items()):
         reached = min(stretches)[0]
         for start, end in sorted(stretches):

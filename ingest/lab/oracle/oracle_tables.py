@@ -5,16 +5,31 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from ingest.lab.oracle.sources import EventId, Number, OracleCommit, id_text, plain_topic_id, read_log, value_hash
+from ingest.decode.row_hash import row_hashes
+from ingest.lab.oracle.sources import (
+    NOTHING,
+    EventId,
+    Key,
+    Number,
+    OracleCommit,
+    OraclePosting,
+    Sums,
+    added,
+    id_text,
+    plain_topic_id,
+    read_log,
+    value_hash,
+)
 
 # The columns with epoch, batch and partition.
 PLACES = {"target": ("_epoch", "_batch", "_partition"), "quarantine": ("epoch", "batch", "partition")}
@@ -46,54 +61,41 @@ class Quarantined(NamedTuple):
     number: Number
 
 
-class OracleLedgerRow(NamedTuple):
-    """One row of the ledger, with its offsets and counts as stored."""
+class Statement(NamedTuple):
+    """The statement of a posting: table and version of its commit, its epoch and number, its writer, and the topic id that it reads."""
 
-    kind: str
+    table: str
+    version: int
     epoch: int
-    batch: int
+    number: int
+    writer: str
     topic_id: str
-    partition: int
-    start_offset: int
-    end_offset: int
-    records_read: int
-    inserted: int
-    duplicate: int
-    quarantined: int
-    gap: int
-    stood: int | None
-    why: str | None
-    target_version: int
 
-    @property
-    def key(self) -> tuple[str, int, int, int, int]:
-        """The columns by which the ledger knows its rows."""
-        return self.kind, self.epoch, self.batch, self.partition, self.start_offset
 
-    @property
-    def place(self) -> Place:
-        return self.epoch, self.batch, self.partition
+Line = tuple[Statement, OraclePosting]
+FIELDS = ("epoch", "batch", "source", "partition", "start_offset", "end_offset", "records_read", "present", "duplicate")
+SUMS = tuple(f"{table}_{what}" for table in ("target", "quarantine") for what in ("rows", "offsets", "hash"))
+STATEMENT = ("of_table", "version", "statement_epoch", "statement_batch", "writer", "topic_id")
 
 
 @dataclass
 class Lake:
-    """The three tables and their logs. `doubled` counts positions that a table contains more than once, `counted` its rows by place.
+    """The three tables and their logs. `doubled` counts positions that a table contains more than once.
 
-    Check (e) fills the last three fields: `history` has the rows of each version by place, `taken` the rows that the test's own commits
-    removed, and `blind` the tables whose removed rows cannot all be read.
+    Check (e) fills the last two fields: `taken` has the rows that the test's own commits removed, by their version, and `blind` the tables
+    whose removed rows cannot all be read.
     """
 
     folder: Path
     logs: Mapping[str, Sequence[OracleCommit]]
-    ledger: Sequence[OracleLedgerRow]
+    ledger: Set[Line]
+    id_columns: Sequence[str]
     target: dict[Position, Row] = field(default_factory=dict)
     target_ids: Counter[EventId] = field(default_factory=Counter)
     quarantine: dict[Position, Quarantined] = field(default_factory=dict)
     quarantine_ids: set[EventId] = field(default_factory=set)
     doubled: dict[str, Counter[Position]] = field(default_factory=dict)
-    counted: dict[str, Counter[Place]] = field(default_factory=lambda: {table: Counter() for table in PLACES})
-    taken: dict[str, Counter[Place]] = field(default_factory=lambda: {table: Counter() for table in PLACES})
-    history: dict[tuple[str, int], Counter[Place]] = field(default_factory=dict)
+    taken: dict[str, dict[int, dict[Key, Sums]]] = field(default_factory=lambda: {table: {} for table in PLACES})
     blind: set[str] = field(default_factory=set)
 
     @property
@@ -118,25 +120,43 @@ class Lake:
         return self.commits("target", "batch")
 
     @cached_property
+    def logged(self) -> Set[Line]:
+        """The postings of the engine's commits that the logs contain."""
+        return {
+            (Statement(table, commit.version, *commit.number, str((commit.metadata or {}).get("writer")), commit.topic_id), posting)
+            for table in PLACES
+            for commit in self.logs[table]
+            if commit.ours(self.app_id)
+            for posting in commit.postings
+        }
+
+    @cached_property
+    def lines(self) -> Sequence[Line]:
+        """All postings, in the order of their statements; from the ledger if a log no longer contains the commit."""
+        former = {line for line in self.ledger if line[0].version < self.first(line[0].table)}
+        return sorted(self.logged | former, key=lambda line: (line[0][2:4], line[0], line[1][:5]))
+
+    @cached_property
     def ranges(self) -> Mapping[Number, Mapping[int, tuple[int, int]]]:
-        """The offset ranges of every committed batch, by partition; from the ledger if the log no longer contains the commit."""
-        from_ledger: dict[Number, dict[int, tuple[int, int]]] = {}
-        for row in self.ledger:
-            if row.kind == "batch" and row.target_version < self.first("target"):
-                from_ledger.setdefault((row.epoch, row.batch), {})[row.partition] = (row.start_offset, row.end_offset)
-        return {**from_ledger, **{commit.number: commit.ranges for commit in self.batches}}
+        """The offset ranges of every committed batch, by partition."""
+        found: dict[Number, dict[int, tuple[int, int]]] = {}
+        for _, posting in self.lines:
+            if posting.why == "batch" and posting.start is not None and posting.end is not None:
+                found.setdefault((posting.epoch, posting.batch), {})[posting.partition] = (posting.start, posting.end)
+        return found
 
     @cached_property
     def topics(self) -> dict[int, str]:
         """The topic id that each epoch reads."""
-        from_ledger = {row.epoch: row.topic_id for row in self.ledger}
-        return from_ledger | {commit.number[0]: commit.topic_id for commit in self.commits("target", "seek", "batch")}
+        return {statement.epoch: statement.topic_id for statement, _ in self.lines if statement.topic_id}
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:
-        ledger = [OracleLedgerRow(*row) for row in select(folder / "ledger", OracleLedgerRow._fields)]
-        ledger = [row._replace(topic_id=plain_topic_id(row.topic_id)) for row in ledger]
-        lake = cls(folder, {table: read_log(folder / table) for table in (*PLACES, "ledger")}, ledger)
+        logs = {table: read_log(folder / table) for table in (*PLACES, "ledger")}
+        rows = select(folder / "ledger", ("why", *FIELDS, *SUMS, *STATEMENT))
+        split = 1 + len(FIELDS) + len(SUMS)
+        lines = ((Statement(*row[split:-1], plain_topic_id(row[-1])), OraclePosting.of(row[0], row[1:split])) for row in rows)
+        lake = cls(folder, logs, frozenset(lines), id_columns)
         seen = {table: Counter[Position]() for table in PLACES}
         columns = len(id_columns)
         for epoch, batch, partition, offset, *values in select(
@@ -146,7 +166,6 @@ class Lake:
             event_id = tuple(str(id_text(value)) for value in values[:columns])
             lake.target[position] = Row(event_id, tuple(values[columns:]), (epoch, batch))
             lake.target_ids[event_id] += 1
-            lake.counted["target"][epoch, batch, partition] += 1
             seen["target"][position] += 1
         kept = [*PLACES["quarantine"], "topic_id", "offset", "state", "event_id", "value"]
         for epoch, batch, partition, topic_id, offset, state, named_id, value in select(folder / "quarantine", kept):
@@ -154,7 +173,6 @@ class Lake:
             lake.quarantine[position] = Quarantined(state, None if value is None else value_hash(value), (epoch, batch))
             if isinstance(named_id, str):
                 lake.quarantine_ids.add(quarantined_id(named_id, columns))
-            lake.counted["quarantine"][epoch, batch, partition] += 1
             seen["quarantine"][position] += 1
         lake.doubled = {table: Counter({p: count for p, count in counts.items() if count > 1}) for table, counts in seen.items()}
         return lake
@@ -164,6 +182,23 @@ class Lake:
         delta = DeltaTable(str(self.folder / table), version=version)
         columns = ", ".join(PLACES[table])
         return Counter({(row[0], row[1], row[2]): row[3] for row in query(delta, f"SELECT {columns}, COUNT(*) FROM t GROUP BY {columns}")})
+
+    def sums_at(self, table: str, version: int | None = None) -> dict[Key, Sums]:
+        """The sums of the rows at this version (None: the newest); raises deltalake's error if files of the version are gone."""
+        if not self.logs[table]:
+            return {}
+        epoch, batch, partition = PLACES[table]
+        offset, source, *ids = ("_offset", "_source", *self.id_columns) if table == "target" else ("offset", "source")
+        names = ", ".join(f'"{name}"' for name in (epoch, batch, source, partition, offset, *ids))
+        delta = DeltaTable(str(self.folder / table), version=version)
+        rows = pa.table(QueryBuilder().register("t", delta).execute(f"SELECT {names} FROM t").read_all()).combine_chunks()
+        place = [rows.column(number).cast(pa.int64()).combine_chunks() for number in range(5)]
+        hashes = row_hashes([*(rows.column(5 + number).combine_chunks() for number in range(len(ids))), place[2], place[3], place[4]])
+        found: dict[Key, Sums] = {}
+        for *key, at, number in zip(*(column.to_pylist() for column in place), hashes.tolist(), strict=True):
+            e, b, s, p = key
+            found[e, b, s, p] = added(found.get((e, b, s, p), NOTHING), (1, at, number))
+        return found
 
 
 def quarantined_id(text: str, columns: int) -> EventId:

@@ -10,13 +10,22 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 EventId = tuple[str, ...]
 # Epoch and number in the epoch: 0 is the fence, 1 a seek or a roll-back, batches start at 2.
 Number = tuple[int, int]
+# Epoch, batch, source and partition of rows.
+Key = tuple[int, int, int, int]
+# The number of rows, the sum of their offsets, and the sum of their hashes modulo 2^64.
+Sums = tuple[int, int, int]
+NOTHING: Final[Sums] = (0, 0, 0)
+# These kinds of commit are the engine's only with their transaction id.
+FENCED: Final = ("fence", "start", "seek", "batch", "rollback", "replay", "swap", "state")
+BEGIN: Final = ("first", "start", "seek")
 
 
 class KafkaRecord(NamedTuple):
@@ -57,12 +66,52 @@ class ManifestView:
         return self.aborted - self.committed.keys() - self.unknown.keys()
 
 
+class OraclePosting(NamedTuple):
+    """A statement's effect on the rows of one key, as the engine wrote it into a commit or the ledger.
+
+    `target` and `present` are None if a later posting of the key says them.
+    """
+
+    why: str
+    epoch: int
+    batch: int
+    source: int
+    partition: int
+    start: int | None
+    end: int | None
+    read: int
+    present: int | None
+    duplicate: int
+    target: Sums | None
+    quarantine: Sums
+
+    @classmethod
+    def of(cls, why: str, fields: Sequence[Any]) -> OraclePosting:
+        """Of its reason and its 15 fields."""
+        numbers = [None if field is None else int(field) for field in fields]
+        target = None if numbers[9] is None else tuple(numbers[9:12])
+        return cls(why, *numbers[:9], target, tuple(numbers[12:]))  # type: ignore[arg-type]
+
+    @property
+    def key(self) -> Key:
+        return self.epoch, self.batch, self.source, self.partition
+
+    def sums(self, table: str) -> Sums:
+        """What it adds to target or quarantine, as far as it says."""
+        return (self.target or NOTHING) if table == "target" else self.quarantine
+
+
+def added(one: Sums, other: Sums, sign: int = 1) -> Sums:
+    """The sum of two sums, or with -1 their difference."""
+    return one[0] + sign * other[0], one[1] + sign * other[1], (one[2] + sign * other[2]) % 2**64
+
+
 @dataclass(frozen=True)
 class OracleCommit:
     """One version of a Delta table, from its JSON file in `_delta_log`; `replaces`: a RESTORE, a REPLACE TABLE or a full overwrite.
 
-    `metadata` is the engine's userMetadata (its BatchCommit), and the fields from `kind` on are taken from it. A commit is the engine's
-    only if it also has a `transaction_id`. `gaps` are partition, start and end of the offsets that a seek skips.
+    `restored` is the version that a RESTORE went back to. `metadata` is the engine's userMetadata (its BatchCommit), and `kind`, `number`,
+    `topic_id` and `postings` are taken from it.
     """
 
     version: int
@@ -73,12 +122,37 @@ class OracleCommit:
     adds_data: bool
     removes_data: bool
     replaces: bool
+    restored: int
     kind: str
     number: Number
     topic_id: str
-    ranges: Mapping[int, tuple[int, int]]
-    starts: Mapping[int, int]
-    gaps: Sequence[tuple[int, int, int]]
+    postings: tuple[OraclePosting, ...]
+
+    @cached_property
+    def ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The offsets that a batch has read, by partition."""
+        return {each.partition: (each.start, each.end) for each in self._of("batch")}
+
+    @cached_property
+    def starts(self) -> Mapping[int, int]:
+        """The offsets at which an epoch begins, by partition."""
+        return {each.partition: each.start for each in self._of(*BEGIN)}
+
+    @cached_property
+    def gaps(self) -> Sequence[tuple[int, int, int]]:
+        """Partition, start and end of the offsets that a seek leaves out."""
+        return [(each.partition, each.start, each.end) for each in self._of("gap")]
+
+    def _of(self, *whys: str) -> list[Any]:
+        return [each for each in self.postings if each.why in whys and each.start is not None]
+
+    def saw(self, table: str) -> int:
+        """The version of target or quarantine that the writer looked at before."""
+        return int((((self.metadata or {}).get("looked") or {}).get(table) or {}).get("version", -1))
+
+    def ours(self, app_id: str) -> bool:
+        """Whether it is the engine's."""
+        return self.metadata is not None and (self.kind not in FENCED or self.transaction_id(app_id) == self.number)
 
     def transaction_id(self, app_id: str) -> Number | None:
         """Epoch and number in the commit's transaction id for this app id; None if it has none."""
@@ -218,8 +292,8 @@ def _commit(version: int, file: Path) -> OracleCommit:
     actions = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
     operation, metadata = str(info.get("operation", "")), _metadata(info.get("userMetadata"))
-    overwrites = (info.get("operationParameters") or {}).get("mode") == "Overwrite"
-    batch_commit = metadata or {}
+    parameters, ours = info.get("operationParameters") or {}, metadata or {}
+    restored = str(parameters.get("version"))
     return OracleCommit(
         version,
         operation,
@@ -228,13 +302,12 @@ def _commit(version: int, file: Path) -> OracleCommit:
         tuple((str(txn["appId"]), int(txn["version"])) for action in actions if (txn := action.get("txn"))),
         any(action.get("add", {}).get("dataChange") for action in actions),
         any(action.get("remove", {}).get("dataChange") for action in actions),
-        operation == "RESTORE" or "REPLACE TABLE" in operation or overwrites,
-        str(batch_commit.get("kind", "")),
-        (int(batch_commit.get("epoch", -1)), int(batch_commit.get("batch", -1))),
-        plain_topic_id(batch_commit.get("topic_id")),
-        {int(p): (int(start), int(end)) for p, (start, end) in batch_commit.get("ranges", {}).items()},
-        {int(p): int(offset) for p, offset in batch_commit.get("starts", {}).items()},
-        [(int(p), int(start), int(end)) for p, gaps in batch_commit.get("gaps", {}).items() for start, end in gaps],
+        operation == "RESTORE" or "REPLACE TABLE" in operation or parameters.get("mode") == "Overwrite",
+        int(restored) if operation == "RESTORE" and restored.isdigit() else -1,
+        str(ours.get("kind", "")),
+        (int(ours.get("epoch", -1)), int(ours.get("batch", -1))),
+        plain_topic_id(ours.get("topic_id")),
+        tuple(OraclePosting.of(why, fields) for why, each in ours.get("postings", {}).items() for fields in each),
     )
 
 
@@ -243,4 +316,4 @@ def _metadata(text: object) -> Mapping[str, Any] | None:
         value = json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return value if isinstance(value, dict) and value.get("oncelake") else None
+    return value if isinstance(value, dict) and value.get("oncelake") == 2 else None

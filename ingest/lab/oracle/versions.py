@@ -1,7 +1,8 @@
 """(e) Time travel: every version of target and quarantine contains whole batches, and the first copy read of an event becomes its row.
 
 Every row names its epoch and batch. A batch's commit may change only the rows of that batch. A roll-back may remove rows of
-uncommitted batches. Nothing else may change rows. `Lake.taken` counts the rows that the test's own commits remove.
+uncommitted batches, and an upkeep those that it posts. Nothing else may change rows. `Lake.taken` has the rows that the test's own commits
+remove.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from deltalake import DeltaTable
 
 from ingest.lab.oracle.case import Case
 from ingest.lab.oracle.oracle_tables import PLACES, Place, Position, query
-from ingest.lab.oracle.sources import OracleCommit
+from ingest.lab.oracle.sources import NOTHING, OracleCommit, added
+
+# The kinds of commit that may remove files, and the tables where they may. A re-read may reopen quarantined records, which rewrites their
+# files; the counts show that no record is gone.
+MAY_REMOVE = {"batch": ("quarantine",), "rollback": ("quarantine",), "mark": ("quarantine",), "upkeep": ("target", "quarantine")}
 
 
 def check_versions(case: Case) -> Iterator[str]:
@@ -25,7 +30,7 @@ def check_versions(case: Case) -> Iterator[str]:
 def _walk(case: Case, table: str) -> Iterator[str]:
     lake, log, owned = case.lake, case.lake.logs[table], 0
     before: Counter[Place] | None = Counter() if lake.first(table) == 0 else None
-    ours = {commit.version: commit.kind for commit in lake.commits(table, "batch", "rollback")}
+    ours = {commit.version: commit.kind for commit in log if commit.kind in MAY_REMOVE and commit.ours(lake.app_id)}
     for commit in log:
         what = f"{case.run.table}: {table} version {commit.version}"
         try:
@@ -38,33 +43,35 @@ def _walk(case: Case, table: str) -> Iterator[str]:
                 yield f"{unread}; no VACUUM and no clean-up of the log explains that (e)"
             before = None
             continue
-        kind = ours.get(commit.version, "replayed" if (table, commit.kind) == ("quarantine", "replayed") else commit.operation)
-        own = commit.version in case.own_versions(table)
+        kind, own = ours.get(commit.version, commit.operation), commit.version in case.own_versions(table)
         owned += own and before is not None
-        # A re-read may reopen quarantined records, which rewrites their files; the counts below show that no record is gone.
-        ours_may = kind in ("rollback", "replayed") or (table, kind) == ("quarantine", "batch")
-        if commit.removes_data and not own and not ours_may:
+        if commit.removes_data and not own and table not in MAY_REMOVE.get(kind, ()):
             yield f"{what} ({commit.operation}) removes or changes rows, but it is not a commit of the test (e)"
             own = True
         if before is not None and commit.removes_data and table == "target":
             # Batches only add rows, so a duplicate is still there in the last version before a commit that removes rows.
             yield from _doubled(case, commit.version - 1)
         if before is not None and own:
-            lake.taken[table].update(before)
-            lake.taken[table].subtract(now)  # rows that a RESTORE brings back are no longer taken
+            taken, after = lake.sums_at(table, commit.version - 1), lake.sums_at(table, commit.version)
+            # Rows that a RESTORE brings back are no longer taken.
+            differences = {key: added(taken.get(key, NOTHING), after.get(key, NOTHING), -1) for key in taken.keys() | after.keys()}
+            lake.taken[table][commit.version] = {key: each for key, each in differences.items() if each != NOTHING}
         elif before is not None:
-            yield from _torn(case, commit, kind, before, now, what)
-        lake.history[table, commit.version] = before = now
+            yield from _torn(case, table, commit, kind, before, now, what)
+        before = now
     if owned < len(case.own_versions(table)):
         lake.blind.add(table)
 
 
-def _torn(case: Case, commit: OracleCommit, kind: str, before: Counter[Place], now: Counter[Place], what: str) -> Iterator[str]:
+def _torn(case: Case, table: str, commit: OracleCommit, kind: str, before: Counter[Place], now: Counter[Place], what: str) -> Iterator[str]:
+    posted: Counter[Place] = Counter()
+    for posting in commit.postings if kind == "upkeep" else ():
+        posted[posting.epoch, posting.batch, posting.partition] += posting.sums(table)[0]
     for place in sorted(before.keys() | now.keys()):
         was, count, number = before[place], now[place], place[:2]
-        added = kind == "batch" and number == commit.number and was < count
+        inserted = kind == "batch" and number == commit.number and was < count
         rolled_back = kind == "rollback" and number < commit.number and number not in case.lake.ranges and count < was
-        if was != count and not added and not rolled_back:
+        if was != count and not inserted and not rolled_back and count - was != posted[place]:
             batch = f"epoch {number[0]} batch {number[1]} in partition {place[2]}"
             yield f"{what} ({kind}) changes {batch} from {was} to {count} rows: a batch was torn (e)"
 

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
+from ingest.decode.row_hash import row_hashes
 from ingest.lab.oracle import JudgedRun, OracleVerdict, judge
+from ingest.lab.oracle.oracle_tables import FIELDS, STATEMENT, SUMS
 from ingest.lab.oracle.sources import KafkaView, decode
 
 TOPIC_ID = "dd703122-c569-4932-91ac-151cf85d4dbf"
 APP = "oncelake/shop/orders"
 PAYLOAD = ("amount", "ordered_at", "captured")
 TYPES = {
-    **dict.fromkeys(("_partition", "partition", "_epoch", "epoch"), DataType.int32()),
-    **dict.fromkeys(("order_id", "topic_id", "state", "event_id", "kind", "why"), DataType.utf8()),
+    **dict.fromkeys(("_partition", "partition", "_epoch", "epoch", "statement_epoch"), DataType.int32()),
+    **dict.fromkeys(("order_id", "topic_id", "state", "event_id", "why", "writer", "of_table"), DataType.utf8()),
+    **dict.fromkeys(("_source", "source"), DataType.int16()),
+    **dict.fromkeys(("target_hash", "quarantine_hash"), DataType.decimal128(20, 0)),
     "amount": DataType.decimal128(18, 2),
     "ordered_at": DataType.timestamp("us", tz="UTC"),
     "captured": DataType.bool(),
     "value": DataType.binary(),
 }
+LEDGER = ("why", *FIELDS, *SUMS, *STATEMENT)
+NONE = [0] * 9
 AS_IN_KAFKA = "as in Kafka"  # placeholder for the bytes of a quarantined record
 T0 = 1_735_689_600_012_000  # 2025-01-01T00:00:00.012Z
 FIRST, SECOND, AGAIN = (1, 2), (1, 3), (2, 2)  # epoch and number of a batch
@@ -37,39 +45,44 @@ def value(order_id: str, amount: str = "12.50") -> bytes:
 
 
 def row(place: tuple[int, int], order_id: str, batch: tuple[int, int] = FIRST, amount: str = "12.5") -> dict[str, Any]:
-    provenance = {"_partition": place[0], "_offset": place[1], "_epoch": batch[0], "_batch": batch[1]}
+    provenance = {"_source": 0, "_partition": place[0], "_offset": place[1], "_epoch": batch[0], "_batch": batch[1]}
     return {**provenance, "order_id": order_id, "amount": amount, "ordered_at": T0, "captured": True}
 
 
 def quarantined(place: tuple[int, int], batch: tuple[int, int] = FIRST, topic_id: str = TOPIC_ID) -> dict[str, Any]:
-    where = {"topic_id": topic_id, "partition": place[0], "offset": place[1], "epoch": batch[0], "batch": batch[1]}
+    where = {"topic_id": topic_id, "source": 0, "partition": place[0], "offset": place[1], "epoch": batch[0], "batch": batch[1]}
     return {**where, "state": "open", "event_id": None, "value": AS_IN_KAFKA}
 
 
-def ledger(batch: tuple[int, int], partition: int, start: int, end: int, version: int, **counts: Any) -> dict[str, Any]:
-    """A ledger row, of kind batch by default."""
-    named = {"kind": "batch", "epoch": batch[0], "batch": batch[1], "topic_id": TOPIC_ID, "partition": partition}
-    zero = {"records_read": 0, "inserted": 0, "duplicate": 0, "quarantined": 0, "gap": 0, "stood": None, "why": None}
-    return {**named, "start_offset": start, "end_offset": end, **zero, "target_version": version, **counts}
+def sums_of(rows: Rows) -> list[int]:
+    """The sums of target rows, or else of quarantined records."""
+    columns = []
+    for name in ("_source", "_partition", "_offset") if rows and "_offset" in rows[0] else ("source", "partition", "offset"):
+        columns.append(pa.array([each[name] for each in rows], pa.int64()))
+    ids = [pa.array([each["order_id"] for each in rows])] if rows and "order_id" in rows[0] else []
+    return [len(rows), sum(columns[2].to_pylist()), sum(row_hashes([*ids, *columns]).tolist()) % 2**64]
 
 
-def begins(epoch: int, starts: dict[int, int], version: int, why: str = "seek") -> Rows:
-    number = 0 if why == "start" else 1
-    return [ledger((epoch, number), p, start, start, version, kind="epoch", why=why) for p, start in starts.items()]
+def less(sums: list[int]) -> list[int]:
+    return [-sums[0], -sums[1], -sums[2] % 2**64]
 
 
 @dataclass
 class Statement:
-    """A commit on target or quarantine: it appends rows, or deletes (`rollback`) or updates (`replayed`) the rows that match `where`."""
+    """A commit on target or quarantine: it appends rows, or deletes (`rollback`, `upkeep`) or updates (`mark`) the rows that match `where`.
+
+    `counts` are what a batch's posting has after its range, by partition (`Scene.book`); `more` are other postings by reason.
+    """
 
     kind: str
-    epoch: int
-    number: int
+    epoch: int = 0
+    number: int = 0
     rows: Rows = field(default_factory=list)
     ranges: dict[int, list[int]] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
     gaps: dict[int, list[list[int]]] = field(default_factory=dict)
-    counts: dict[int, dict[str, int]] = field(default_factory=dict)
+    counts: dict[int, list[Any]] = field(default_factory=dict)
+    more: dict[str, list[list[Any]]] = field(default_factory=dict)
     snapshots: dict[str, int] = field(default_factory=dict)
     where: str = ""
     topic_id: str = TOPIC_ID
@@ -81,34 +94,46 @@ class Statement:
         self.__dict__.update(changes)
         return self
 
-    def properties(self) -> CommitProperties:
-        metadata = {"oncelake": 1, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
+    def postings(self) -> dict[str, list[list[Any]]]:
+        mine = [self.epoch, self.number, 0]
+        begin = [[*mine, p, start, start, *NONE] for p, start in self.starts.items()]
+        gaps = [[*mine, p, start, end, *NONE] for p, each in self.gaps.items() for start, end in each]
+        batches = [[*mine, p, *at, *self.counts.get(p, NONE)] for p, at in self.ranges.items()]
+        found = {"first" if self.kind == "start" else "seek": begin, "gap": gaps, "batch": batches, **self.more}
+        return {why: each for why, each in found.items() if each}
+
+    def head(self) -> dict[str, Any]:
+        metadata = {"oncelake": 2, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
         metadata |= {"writer": f"writer of epoch {self.epoch}", "looked": {table: {"version": at} for table, at in self.snapshots.items()}}
-        if self.kind == "seek":
-            metadata |= {"topic_id": self.topic_id, "starts": self.starts, "gaps": self.gaps, "why": "seek" if self.epoch > 1 else "first"}
-        elif self.kind == "batch":
-            metadata |= {"topic_id": self.topic_id, "ranges": self.ranges, "counts": self.counts}
+        return metadata | {"topic_id": "" if self.kind == "upkeep" else self.topic_id, "postings": self.postings(), **(self.metadata or {})}
+
+    def properties(self) -> CommitProperties:
         version = self.epoch * 2**32 + self.number if self.txn_version is None else self.txn_version
         return CommitProperties(
-            custom_metadata=None if self.metadata is None else {"userMetadata": json.dumps(metadata | self.metadata)},
-            app_transactions=[Transaction(self.app_id, version)] if self.app_id and self.kind != "replayed" else None,
+            custom_metadata=None if self.metadata is None else {"userMetadata": json.dumps(self.head())},
+            app_transactions=[Transaction(self.app_id, version)] if self.app_id and self.kind not in ("mark", "upkeep") else None,
         )
 
-    def commit(self, table: Path, like: dict[str, Any]) -> None:
-        if self.kind == "rollback":
+    def commit(self, table: Path, like: dict[str, Any]) -> Rows:
+        """Commit it; returns its lines of the ledger."""
+        if self.kind in ("rollback", "upkeep"):
             DeltaTable(str(table)).delete(self.where, commit_properties=self.properties())
-        elif self.kind == "replayed":
+        elif self.kind == "mark":
             DeltaTable(str(table)).update({"state": "'replayed'"}, predicate=self.where, commit_properties=self.properties())
         else:
             append(table, self.rows, like, self.properties())
+        head, version = self.head(), DeltaTable(str(table)).version()
+        of = [table.name, version, self.epoch, self.number, head["writer"], head["topic_id"]]
+        lines = [[why, *fields, *of] for why, each in head["postings"].items() for fields in each]
+        return [dict(zip(LEDGER, line, strict=True)) for line in lines]
 
 
 def fence(epoch: int) -> Statement:
-    return Statement("epoch", epoch, 0)
+    return Statement("fence", epoch)
 
 
 def seek(epoch: int, starts: dict[int, int], **more: Any) -> Statement:
-    return Statement("seek", epoch, 1, starts=starts, **more)
+    return Statement("start" if epoch == 1 else "seek", epoch, 1, starts=starts, **more)
 
 
 def batch(number: tuple[int, int], ranges: dict[int, list[int]], rows: Rows = [], **more: Any) -> Statement:  # noqa: B006
@@ -118,13 +143,15 @@ def batch(number: tuple[int, int], ranges: dict[int, list[int]], rows: Rows = []
 @dataclass
 class Scene:
     """Partition 0: A B poison A COMMIT | C B (X aborted) D. Partition 1: E F E |. A batch ends at each bar. Target versions: 0 the fence,
-    1 the first seek, 2 and 3 the batches. Quarantine versions: 0 the fence, 1 the poison."""
+    1 the start, 2 and 3 the batches. Quarantine versions: 0 the fence, 1 the poison. `in_ledger` changes the lines before they are
+    written."""
 
     kafka: dict[tuple[int, int], bytes]
     target: list[Statement]
     quarantine: list[Statement]
-    ledger: Rows
     manifest: Rows
+    lines: Rows = field(default_factory=list)
+    in_ledger: Callable[[Rows], object] = lambda lines: None
     topic_id: str = TOPIC_ID
     begin: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
 
@@ -133,16 +160,28 @@ class Scene:
         records = {place: decode(data, ["order_id"], PAYLOAD) for place, data in shown.items()}
         return KafkaView("orders", self.topic_id, records, self.begin, {0: 9, 1: 3})
 
+    def book(self, *statements: Statement) -> Scene:
+        """Make the postings of these batches, or else of those that have none, from what they add now."""
+        for each in statements or [each for each in self.target if each.kind == "batch" and not each.counts]:
+            with_it = [row for other in self.quarantine if (other.epoch, other.number) == (each.epoch, each.number) for row in other.rows]
+            for p, (start, end) in each.ranges.items():
+                rows, kept = [r for r in each.rows if r["_partition"] == p], [r for r in with_it if r["partition"] == p]
+                read = sum(place[0] == p and start <= place[1] < end for place in self.kafka)
+                each.counts[p] = [read, read - len(rows) - len(kept), 0, *sums_of(rows), *sums_of(kept)]
+        return self
+
     def judge(self, lake: Path, **changes: Any) -> OracleVerdict:
         """Write the tables and run the oracle."""
         self.write(lake)
         return self.ask(lake, **changes)
 
     def write(self, lake: Path) -> None:
+        self.book()
         self.write_quarantine(lake)
         self.write_target(lake)
-        append(lake / "shop/orders/ledger", self.ledger, ledger((0, 0), 0, 0, 0, 0), CommitProperties())
-        self.ledger = []
+        self.in_ledger(self.lines)
+        append(lake / "shop/orders/ledger", self.lines, dict.fromkeys(LEDGER), CommitProperties())
+        self.lines = []
         (lake / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.manifest) + '{"event":"beg')
 
     def write_quarantine(self, lake: Path) -> None:
@@ -150,12 +189,12 @@ class Scene:
             for each in statement.rows:
                 if each["value"] == AS_IN_KAFKA:
                     each["value"] = self.kafka.get((each["partition"], each["offset"]), b"")
-            statement.commit(lake / "shop/orders/quarantine", quarantined((0, 0)))
+            self.lines += statement.commit(lake / "shop/orders/quarantine", quarantined((0, 0)))
         self.quarantine = []
 
     def write_target(self, lake: Path) -> None:
         for statement in self.target:
-            statement.commit(lake / "shop/orders/target", row((0, 0), ""))
+            self.lines += statement.commit(lake / "shop/orders/target", row((0, 0), ""))
         self.target = []
 
     def ask(self, lake: Path, **changes: Any) -> OracleVerdict:
@@ -167,9 +206,11 @@ class Scene:
 def append(table: Path, rows: Rows, like: dict[str, Any], properties: CommitProperties) -> None:
     columns: dict[str, Any] = {}
     for name in like:
-        plain = {"amount": DataType.utf8(), "ordered_at": DataType.int64()}.get(name)
+        plain = {"ordered_at": DataType.int64(), **dict.fromkeys(("amount", "target_hash", "quarantine_hash"), DataType.utf8())}.get(name)
         kind = TYPES.get(name, DataType.int64())
-        values = Array([each[name] for each in rows], type=plain or kind)
+        values = Array(
+            [str(each[name]) if name.endswith("_hash") and each[name] is not None else each[name] for each in rows], type=plain or kind
+        )
         columns[name] = values.cast(kind) if plain else values
     write_deltalake(str(table), Table.from_pydict(columns), mode="append", commit_properties=properties)
 
@@ -195,14 +236,7 @@ def good_scene() -> Scene:
             batch(FIRST, ranges, first),
             batch(SECOND, {0: [5, 9], 1: [3, 3]}, [row((0, 5), "C", SECOND), row((0, 8), "D", SECOND)]),
         ],
-        [fence(1), batch(FIRST, dict(ranges), [quarantined((0, 2))])],
-        [
-            *begins(1, {0: 0, 1: 0}, 1, "first"),
-            ledger(FIRST, 0, 0, 5, 2, records_read=4, inserted=2, duplicate=1, quarantined=1, gap=1),
-            ledger(FIRST, 1, 0, 3, 2, records_read=3, inserted=2, duplicate=1),
-            ledger(SECOND, 0, 5, 9, 3, records_read=3, inserted=2, duplicate=1, gap=1),
-            ledger(SECOND, 1, 3, 3, 3),
-        ],
+        [fence(1), batch(FIRST, {}, [quarantined((0, 2))])],
         [
             {"event": "sample", "version": 1},
             *transaction(0, "committed", *((n, sent[n]) for n in "ABAEFE")),
@@ -210,4 +244,4 @@ def good_scene() -> Scene:
             *transaction(2, "aborted", ("X", sent["X"])),
             *transaction(3, "unknown", ("Y", value("Y"))),
         ],
-    )
+    ).book()

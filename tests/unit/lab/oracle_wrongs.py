@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ingest.lab.oracle.sources import decode
 from tests.unit.lab.oracle_scene import (
@@ -15,7 +16,7 @@ from tests.unit.lab.oracle_scene import (
     Statement,
     batch,
     fence,
-    ledger,
+    less,
     quarantined,
     row,
     seek,
@@ -23,11 +24,12 @@ from tests.unit.lab.oracle_scene import (
     value,
 )
 
+Change = Callable[[Scene], object]
 WITHOUT = "adds data without a transaction id"
 
 OTHER = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
-# The good scene's ledger: two rows of kind epoch, then two batches of two partitions each.
-OF_2, OF_3 = 2, 4
+# The good scene's ledger: two lines of the start, then two batches of two partitions each.
+OF_3 = 4
 
 
 def two(scene: Scene) -> Rows:
@@ -46,7 +48,17 @@ def kept(scene: Scene) -> Rows:
 
 def also_kept(scene: Scene, *records: dict[str, object]) -> None:
     """Batch 3 puts records into quarantine too."""
-    scene.quarantine.append(batch(SECOND, {0: [5, 9], 1: [3, 3]}, list(records)))
+    scene.quarantine.append(batch(SECOND, {}, list(records)))
+
+
+def booked(scene: Scene, number: int) -> list[Any]:
+    """The counts of this target version in partition 0."""
+    return scene.target[number].counts[0]
+
+
+def in_ledger(change: Callable[[Rows], object]) -> Change:
+    """A change of the ledger's lines."""
+    return lambda scene: scene.__setattr__("in_ledger", change)
 
 
 def poison_inserted(scene: Scene) -> None:
@@ -81,7 +93,6 @@ def epoch_2(scene: Scene, *statements: Statement) -> None:
     scene.target += [fence(2), *statements]
 
 
-Change = Callable[[Scene], object]
 # By name: the change, and the findings that it must cause.
 INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
     # (a) to (d)
@@ -89,12 +100,11 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
         lambda s: three(s).pop(),
         "offset 8: id ('D',) was committed and is lost",
         "offset 8: id ('D',) is in neither target nor quarantine",
-        "inserted 2, the target holds 1 rows of it (b)",
     ),
     "duplicate id": (
         lambda s: two(s).append(row((0, 3), "A")),
         "id ('A',) is in the target 2 times (a)",
-        "the target holds 3 rows of it (b)",
+        "the target holds (3, 4, ",
     ),
     "duplicate position": (
         lambda s: three(s).append(row((0, 0), "A")),
@@ -136,12 +146,13 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
     "poison dropped": (
         lambda s: s.quarantine.pop(),
         "offset 2: no id can be read from the record, and it is not in the quarantine: dropped (b)",
-        "quarantined 1, the quarantine holds 0 rows of it (b)",
+        "the postings have (1, 2, ",
+        "the quarantine holds (0, 0, 0) (b)",
     ),
     "poison quarantined twice": (
         lambda s: kept(s).append(quarantined((0, 2))),
         "offset 2 is in the quarantine 2 times (b)",
-        "quarantined 1, the quarantine holds 2 rows of it (b)",
+        "the quarantine holds (2, 4, ",
     ),
     "replayed without a row": (
         lambda s: kept(s)[0].update(state="replayed"),
@@ -195,7 +206,7 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
         "target version 3 has txn version 4294967298 of oncelake/shop/orders, version 2 had 4294967298 already (f)",
     ),
     "txn version not rising in quarantine": (
-        lambda s: s.quarantine.append(batch(FIRST, {0: [0, 5], 1: [0, 3]})),
+        lambda s: s.quarantine.append(batch(FIRST, {})),
         "quarantine version 2 has txn version 4294967298 of oncelake/shop/orders, version 1 had 4294967298 already (f)",
     ),
     "transaction id of another batch": (
@@ -273,50 +284,68 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
         lambda s: s.target[3].alter(topic_id=OTHER),
         f"target version 3 reads the topic id '{OTHER}', and no seek leads there from '{TOPIC_ID}' (f)",
     ),
-    "quarantine with other ranges": (
-        lambda s: s.quarantine[1].ranges.update({0: [0, 4]}),
-        "quarantine version 1 names other ranges or another topic than target version 2 of the same batch (f)",
+    "quarantine of another topic than its batch": (
+        lambda s: s.quarantine[1].alter(topic_id=OTHER),
+        "quarantine version 1 names another topic than target version 2 of the same batch (f)",
     ),
     "seek past the end": (
         lambda s: epoch_2(s, seek(2, {0: 50, 1: 3})),
         "target version 5 begins at 50 in partition 0, where its topic ends at 9 (f)",
     ),
-    # (g)
-    "wrong inserted count": (lambda s: s.ledger[OF_2].update(inserted=1, duplicate=2), "inserted 1, the target holds 2 rows of it (b)"),
-    "counts that do not add up": (lambda s: s.ledger[OF_2].update(duplicate=0), "4 is not inserted 2 + duplicate 0 + quarantined 1 (g)"),
-    "wrong gap of a batch": (lambda s: s.ledger[OF_2].update(gap=0), "5 offsets are not read 4 + gap 0 (g)"),
+    # The sums of (b)
+    "wrong number of rows": (
+        lambda s: booked(s, 2).__setitem__(slice(1, 4), [3, 0, 1]),
+        "epoch 1 batch 2, source 0 partition 0: the postings",
+    ),
+    "posting without its row": (
+        lambda s: three(s).pop(),
+        "epoch 1 batch 3, source 0 partition 0: the postings have (2, 13, ",
+        "the target holds (1, 5, ",
+    ),
+    "row without a posting": (
+        lambda s: s.target[3].alter(ranges={}, counts={}),
+        "batch 3, source 0 partition 0: the postings have (0, 0, 0)",
+    ),
+    "record without a posting": (lambda s: booked(s, 2).__setitem__(slice(6, 9), [0, 0, 0]), "of it, the quarantine holds (1, 2, "),
+    "rows of equal number swapped between partitions": (
+        lambda s: (two(s)[0].update(_partition=1), two(s)[2].update(_partition=0)),
+        "epoch 1 batch 2, source 0 partition 0: the postings have (2, 1, ",
+        "epoch 1 batch 2, source 0 partition 1: the postings have (2, 1, ",
+    ),
+    "another source": (lambda s: two(s)[0].update(_source=1), "epoch 1 batch 2, source 1 partition 0: the postings have (0, 0, 0) of it"),
+    "wrong sum of offsets": (lambda s: booked(s, 2).__setitem__(4, 9), "the postings have (2, 9, "),
+    "wrong hash": (lambda s: booked(s, 2).__setitem__(5, 9), "the postings have (2, 1, 9) of it, the target holds (2, 1, "),
+    "written off, and nothing is missing": (
+        lambda s: epoch_2(s, seek(2, {0: 9, 1: 3}, more={"write-off": [[*FIRST, 0, 0, None, None, 0, 0, 0, *less([1, 0, 5]), 0, 0, 0]]})),
+        "epoch 1 batch 2, source 0 partition 0: the postings have (1, 1, ",
+    ),
+    "open, and nobody says what became of it": (
+        lambda s: booked(s, 2).__setitem__(slice(1, 6), [None, 1, None, None, None]),
+        "batch (1, 2) of partition 0 is open, and 0 later postings say what became of it (b)",
+    ),
+    "counts that do not add up": (
+        lambda s: booked(s, 2).__setitem__(1, 0),
+        "read 4 is not inserted, present, duplicate and quarantined (2, 0,",
+    ),
+    "more read than offsets": (lambda s: booked(s, 2).__setitem__(slice(0, 2), [6, 3]), "read 6 of 5 offsets (b)"),
     "marker counted as a record": (
-        lambda s: s.ledger[OF_2].update(records_read=5, duplicate=2, gap=0),
+        lambda s: booked(s, 2).__setitem__(slice(0, 2), [5, 2]),
         "read 5, Kafka shows 4 committed records in [0, 5) (b)",
     ),
-    "ledger row missing": (lambda s: s.ledger.pop(OF_3), "ledger, ('batch', 1, 3, 0, 5): it is missing"),
-    "ledger row of an empty range missing": (lambda s: s.ledger.pop(OF_3 + 1), "ledger, ('batch', 1, 3, 1, 3): it is missing"),
-    "duplicate ledger row": (lambda s: s.ledger.append(s.ledger[OF_3]), "ledger, ('batch', 1, 3, 0, 5): it is there 2 times (g)"),
+    # (g)
+    "ledger line missing": (in_ledger(lambda lines: lines.pop(OF_3)), "the ledger lacks OraclePosting(why='batch', epoch=1, batch=3"),
+    "ledger line of an empty range missing": (in_ledger(lambda lines: lines.pop()), "partition=1, start=3, end=3, read=0"),
     "ledger ahead of the target": (
-        lambda s: s.ledger.append(ledger((1, 4), 0, 9, 9, 4)),
-        "('batch', 1, 4, 0, 9) names target version 4, and no target commit of that is in the log (g)",
+        in_ledger(lambda lines: lines.append(lines[OF_3] | {"statement_batch": 4, "batch": 4, "version": 4})),
+        "the ledger has OraclePosting(why='batch', epoch=1, batch=4",
+        "and no commit of that is in the log (g)",
     ),
-    "wrong end offset in the ledger": (
-        lambda s: s.ledger[OF_3].update(end_offset=8, gap=0),
-        f"says (8, '{TOPIC_ID}', 3), the target's log (9, ",
-    ),
-    "wrong version in the ledger": (lambda s: s.ledger[OF_3].update(target_version=2), f"says (9, '{TOPIC_ID}', 2), the target's log (9, "),
-    "wrong topic in the ledger": (
-        lambda s: s.ledger[OF_3].update(topic_id=OTHER),
-        f"names the topic id '{OTHER}', which no topic of this name had (g)",
-        f"says (9, '{OTHER}', 3), the target's log (9, '{TOPIC_ID}', 3) (g)",
-    ),
-    "other counts in the batch commit": (
-        lambda s: s.target[2].counts.update({0: {"read": 4, "quarantined": 0, "duplicate_in_batch": 1}}),
-        "quarantined 1, the commit's userMetadata says 0 (g)",
-    ),
-    "more duplicates in the batch commit": (
-        lambda s: s.target[2].counts.update({0: {"read": 4, "quarantined": 1, "duplicate_in_batch": 2}}),
-        "duplicate 1, the commit's userMetadata says 2 inside the batch (g)",
-    ),
-    "records excused by an invented ledger row": (
-        lambda s: [s.ledger.append(ledger(FIRST, 0, 0, 0, 0, kind="retention")), s.ledger[OF_2].update(quarantined=2, duplicate=0)],
-        "nothing in this run writes rows of this kind (g)",
-        "quarantined 2, the quarantine holds 1 rows of it (b)",
-    ),
+    **{
+        f"wrong {name} in the ledger": (
+            in_ledger(lambda lines, name=name, wrong=wrong: lines[OF_3].update({name: wrong})),  # type: ignore[misc]
+            "the ledger lacks OraclePosting(why='batch', epoch=1, batch=3",
+            "the ledger has OraclePosting(",
+        )
+        for name, wrong in {"why": "erasure", "end_offset": 8, "target_hash": 7, "topic_id": OTHER, "version": 2, "writer": "x"}.items()
+    },
 }

@@ -10,16 +10,16 @@ from deltalake import DeltaTable
 from ingest.lab.oracle.oracle_tables import quarantined_id
 from ingest.lab.oracle.sources import decode, plain_topic_id
 from tests.unit.lab.oracle_scene import (
+    LEDGER,
     SECOND,
     TOPIC_ID,
     Scene,
     fence,
-    ledger,
     quarantined,
     transaction,
     value,
 )
-from tests.unit.lab.oracle_wrongs import INJECTED, OF_2, OF_3, also_kept, kept, three, two
+from tests.unit.lab.oracle_wrongs import INJECTED, also_kept, kept, three, two
 
 
 def test_a_good_run_is_clean(good: Scene, tmp_path: Path) -> None:
@@ -44,15 +44,14 @@ def test_a_quarantine_commit_after_its_target_commit_is_found(good: Scene, tmp_p
 
 
 def test_a_transaction_id_in_the_ledger_is_found(good: Scene, tmp_path: Path) -> None:
-    fence(1).commit(tmp_path / "shop/orders/ledger", ledger((0, 0), 0, 0, 0, 0))
+    fence(1).commit(tmp_path / "shop/orders/ledger", dict.fromkeys(LEDGER))
     assert good.judge(tmp_path).findings == ("orders: ledger version 0 has a transaction id (f)",)
 
 
 def test_a_valid_event_in_quarantine_is_accepted_only_if_the_test_allows_it(good: Scene, tmp_path: Path) -> None:
     three(good).pop()
     also_kept(good, quarantined((0, 8), SECOND))
-    good.ledger[OF_3] |= {"inserted": 1, "quarantined": 1}
-    good.judge(tmp_path, valid_in_quarantine=True).assert_clean()
+    good.book(good.target[3]).judge(tmp_path, valid_in_quarantine=True).assert_clean()
     assert good.ask(tmp_path).findings == ("orders: partition 0 offset 8: id ('D',) is a valid event and in the quarantine (b)",)
 
 
@@ -63,8 +62,7 @@ def test_a_later_copy_may_become_the_row_only_if_the_first_one_is_in_quarantine(
     two(good)[0] |= {"_offset": 3, "amount": "99"}
     if in_quarantine:
         kept(good).append(quarantined((0, 0)))
-        good.ledger[OF_2] |= {"duplicate": 0, "quarantined": 2}
-    found = good.judge(tmp_path, valid_in_quarantine=True).findings
+    found = good.book(good.target[2]).judge(tmp_path, valid_in_quarantine=True).findings
     assert [each[:71] for each in found] == (
         [] if in_quarantine else ["orders: partition 0 offset 0: id ('A',) was read by version 2 and passe"]
     )
