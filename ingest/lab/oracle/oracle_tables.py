@@ -155,7 +155,7 @@ class Lake:
         logs = {table: read_log(folder / table) for table in (*PLACES, "ledger")}
         rows = select(folder / "ledger", ("why", *FIELDS, *SUMS, *STATEMENT))
         split = 1 + len(FIELDS) + len(SUMS)
-        lines = ((Statement(*row[split:-1], plain_topic_id(row[-1])), OraclePosting.of(row[0], row[1:split])) for row in rows)
+        lines = ((Statement._make((*row[split:-1], plain_topic_id(row[-1]))), OraclePosting.of(row[0], row[1:split])) for row in rows)
         lake = cls(folder, logs, frozenset(lines), id_columns)
         seen = {table: Counter[Position]() for table in PLACES}
         columns = len(id_columns)

@@ -90,7 +90,7 @@ class OraclePosting(NamedTuple):
         """Of its reason and its 15 fields."""
         numbers = [None if field is None else int(field) for field in fields]
         target = None if numbers[9] is None else tuple(numbers[9:12])
-        return cls(why, *numbers[:9], target, tuple(numbers[12:]))  # type: ignore[arg-type]
+        return cls._make((why, *numbers[:9], target, tuple(numbers[12:])))
 
     @property
     def key(self) -> Key:

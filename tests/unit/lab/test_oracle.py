@@ -10,10 +10,12 @@ from deltalake import DeltaTable
 from ingest.lab.oracle.oracle_tables import quarantined_id
 from ingest.lab.oracle.sources import decode, plain_topic_id
 from tests.unit.lab.oracle_scene import (
+    FIRST,
     LEDGER,
     SECOND,
     TOPIC_ID,
     Scene,
+    Statement,
     fence,
     quarantined,
     transaction,
@@ -53,6 +55,17 @@ def test_a_valid_event_in_quarantine_is_accepted_only_if_the_test_allows_it(good
     also_kept(good, quarantined((0, 8), SECOND))
     good.book(good.target[3]).judge(tmp_path, valid_in_quarantine=True).assert_clean()
     assert good.ask(tmp_path).findings == ("orders: partition 0 offset 8: id ('D',) is a valid event and in the quarantine (b)",)
+
+
+@pytest.mark.parametrize(("times", "clean"), [(0, False), (1, True), (2, False)])
+def test_an_open_posting_must_be_completed_by_one_later_statement(good: Scene, tmp_path: Path, times: int, clean: bool) -> None:
+    """Delta in Spark tells only after its MERGE what was inserted."""
+    counts = good.target[2].counts[0]
+    said = [*FIRST, 0, 0, None, None, 0, counts[1], 0, *counts[3:6], 0, 0, 0]
+    counts[1], counts[3:6] = None, [None] * 3
+    good.target += [Statement("state", 1, 4 + number, more={"batch": [said]}) for number in range(times)]
+    found = good.judge(tmp_path).findings
+    assert found == () if clean else any(f"is open, and {times} later postings say what became of it (b)" in each for each in found), found
 
 
 @pytest.mark.parametrize("in_quarantine", [True, False])

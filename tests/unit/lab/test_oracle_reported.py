@@ -10,7 +10,21 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.lab.oracle.sources import KafkaView
-from tests.unit.lab.oracle_scene import AGAIN, Scene, batch, begins, fence, good_scene, ledger, quarantined, row, seek, transaction, value
+from tests.unit.lab.oracle_scene import (
+    AGAIN,
+    Scene,
+    Statement,
+    batch,
+    fence,
+    good_scene,
+    less,
+    quarantined,
+    row,
+    seek,
+    sums_of,
+    transaction,
+    value,
+)
 
 D = ("D",)
 HERE = {"topic_id": "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"}
@@ -24,10 +38,8 @@ def recreated(good: Scene) -> tuple[Scene, KafkaView]:
     good.kafka, good.topic_id = {(0, 0): value("A"), (0, 1): value("G"), (0, 2): b"{"}, HERE["topic_id"]
     ranges = {0: [0, 3], 1: [0, 0]}
     good.target += [fence(2), seek(2, {0: 0, 1: 0}, **HERE), batch(AGAIN, ranges, [row((0, 1), "G", AGAIN)], **HERE)]
-    good.quarantine += [fence(2), batch(AGAIN, ranges, [quarantined((0, 2), AGAIN, **HERE)], **HERE)]
-    good.ledger += [ledger(AGAIN, 0, 0, 3, 6, records_read=3, inserted=1, duplicate=1, quarantined=1, **HERE)]
-    good.ledger += [ledger(AGAIN, 1, 0, 0, 6, **HERE), *(each | HERE for each in begins(2, {0: 0, 1: 0}, 5))]
-    good.manifest += transaction(4, "committed", ("A", value("A")), ("G", value("G")))
+    good.quarantine += [fence(2), batch(AGAIN, {}, [quarantined((0, 2), AGAIN, **HERE)], **HERE)]
+    good.book().manifest += transaction(4, "committed", ("A", value("A")), ("G", value("G")))
     return good, former
 
 
@@ -65,9 +77,9 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda scene: scene.target[6].rows.append(scene.target[2].rows.pop(0)),
         "target version 6 (batch) changes epoch 1 batch 2 in partition 0 from 1 to 2 rows: a batch was torn",
     ),
-    "the ledger miscounts the former topic": (
-        lambda scene: scene.ledger[2].update(duplicate=2, inserted=1),
-        "inserted 1, the target holds 2",
+    "a posting of the former topic miscounts": (
+        lambda scene: scene.target[2].counts[0].__setitem__(slice(1, 4), [2, 0, 1]),
+        "epoch 1 batch 2, source 0 partition 0: the postings have (1, 1, ",
     ),
     "a batch continues in the former topic": (
         lambda scene: scene.target[6].alter(topic_id=good_scene().topic_id),
@@ -113,12 +125,10 @@ def test_a_retry_that_becomes_a_row_after_a_delete_does_not_count_as_a_skipped_e
     """B is deleted after batch 2, and its retry in batch 3 becomes a row."""
     later = good.target.pop()
     later.rows.append(row((0, 6), "B", (1, 3)))
-    good.ledger[4] |= {"inserted": 3, "duplicate": 0, "target_version": 4}
-    good.ledger[5] |= {"target_version": 4}
     good.write(tmp_path)
     DeltaTable(str(tmp_path / "shop/orders/target")).delete("order_id = 'B'")
     good.target = [later]
-    good.write(tmp_path)
+    good.book(later).write(tmp_path)
     found = good.ask(tmp_path, own_versions=frozenset({3} if own else ())).findings
     assert len(found) == (0 if own else 1) and not any("passed over" in each for each in found), found
 
@@ -152,9 +162,10 @@ def emptied(scene: Scene, lake: Path, *, re_read: bool) -> None:
     DeltaTable(str(lake / "shop/orders/quarantine")).delete("offset = 2")
     ranges = {0: [0, 5], 1: [0, 0]}
     scene.target = [fence(2), seek(2, {0: 0, 1: 0}), batch(AGAIN, ranges)]
-    scene.quarantine = [fence(2), *([batch(AGAIN, ranges, [quarantined((0, 2), AGAIN)])] if re_read else [])]
-    scene.ledger = [ledger(AGAIN, 0, 0, 5, 6, records_read=4, duplicate=3, quarantined=1, gap=1), ledger(AGAIN, 1, 0, 0, 6)]
-    scene.ledger += begins(2, {0: 0, 1: 0}, 5)
+    scene.quarantine = [fence(2), batch(AGAIN, {}, [quarantined((0, 2), AGAIN)])]
+    scene.book()
+    if not re_read:
+        scene.quarantine.pop()
     scene.write(lake)
 
 
@@ -169,7 +180,7 @@ def test_rows_that_the_test_deleted_from_quarantine_and_no_batch_re_read_are_fou
     emptied(good, tmp_path, re_read=False)
     found = good.ask(tmp_path, own_quarantine_versions=frozenset({2})).findings
     assert any("offset 2: no id can be read from the record, and it is not in the quarantine: dropped (b)" in each for each in found), found
-    assert any("epoch', 2" not in each and "quarantined 1, the quarantine holds 0 rows of it (b)" in each for each in found), found
+    assert any("epoch 2 batch 2, source 0 partition 0: the postings have (1, 2, " in each for each in found), found
 
 
 def test_a_foreign_update_of_the_quarantine_is_found(good: Scene, tmp_path: Path) -> None:
@@ -185,3 +196,54 @@ def test_rows_that_a_restore_brings_back_no_longer_count_as_deleted(good: Scene,
     table.delete("offset = 2")
     table.restore(1)
     good.ask(tmp_path, own_quarantine_versions=frozenset({2, 3})).assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("delete", "restore", "written_off", "clean"),
+    [
+        (True, False, "", True),
+        (True, False, "D", False),
+        (False, True, "CD", True),
+        (False, True, "", False),
+        (False, True, "C", False),
+        (True, True, "CD", True),
+        (True, True, "C", False),
+    ],
+)
+def test_a_seek_writes_off_what_a_restore_took_but_not_what_a_delete_did(
+    good: Scene, tmp_path: Path, delete: bool, restore: bool, written_off: str, clean: bool
+) -> None:
+    """A DELETE takes D, a RESTORE all of batch 3, with what the DELETE took before."""
+    good.write(tmp_path)
+    table = DeltaTable(str(tmp_path / "shop/orders/target"))
+    if delete:
+        table.delete("order_id = 'D'")
+    if restore:
+        table.restore(2)
+    rows = {"C": row((0, 5), "C", (1, 3)), "D": row((0, 8), "D", (1, 3))}
+    off = [1, 3, 0, 0, None, None, 0, 0, 0, *less(sums_of([rows[name] for name in written_off])), 0, 0, 0]
+    good.target = [fence(2), seek(2, {0: 9, 1: 3}, snapshots={"target": 3 + delete + restore}, more={"write-off": [off]})]
+    good.quarantine = [fence(2)]
+    good.write(tmp_path)
+    own, excused = frozenset({4, 5} if delete and restore else {4}), frozenset({D, ("C",)})
+    found = good.ask(tmp_path, own_versions=own, excused_ids=excused).findings
+    assert found == () if clean else len(found) == 1 and "batch 3, source 0 partition 0: the postings have (" in found[0], found
+
+
+@pytest.mark.parametrize("table", ["target", "quarantine"])
+@pytest.mark.parametrize("posted", [True, False])
+def test_an_upkeep_may_remove_what_it_posts_and_nothing_else(good: Scene, tmp_path: Path, table: str, posted: bool) -> None:
+    gone = good.target[3].rows[1] if table == "target" else good.quarantine[1].rows[0]
+    number, none = [1, 3 if table == "target" else 2, 0, 0], [0, 0, 0]
+    sums = [*less(sums_of([gone])), *none] if table == "target" else [*none, *less(sums_of([gone]))]
+    removal = Statement("upkeep", where='"_offset" = 8' if table == "target" else '"offset" = 2')
+    removal.more = {"erasure": [[*number, None, None, 0, 0, 0, *(sums if posted else 2 * none)]]}
+    (good.target if table == "target" else good.quarantine).append(removal)
+    if table == "quarantine":
+        del good.kafka[0, 2]  # otherwise the record is missing
+        good.target[2].counts[0][0] = 4
+    found = [each for each in good.judge(tmp_path, excused_ids=frozenset({D})).findings if "Kafka shows" not in each]
+    if not posted:
+        assert any("(upkeep) changes epoch 1 batch" in each for each in found) and any("the postings have" in each for each in found), found
+    else:
+        assert not [each for each in found if "in the quarantine, and no committed record" not in each], found

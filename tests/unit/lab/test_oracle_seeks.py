@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.unit.lab.oracle_scene import AGAIN, SECOND, Rows, Scene, Statement, batch, begins, fence, ledger, quarantined, row, seek
+from tests.unit.lab.oracle_scene import AGAIN, SECOND, Rows, Scene, Statement, batch, fence, less, quarantined, row, seek, sums_of
 
 C = frozenset({("C",)})
 D_AGAIN = batch(AGAIN, {0: [6, 9], 1: [3, 3]}, [row((0, 8), "D", AGAIN)])
@@ -22,12 +22,7 @@ def over(good: Scene) -> Scene:
     good.begin[0] = 6
     good.target[3:] = [fence(2), seek(2, {0: 6, 1: 3}, gaps={0: [[5, 6]]}), replace(D_AGAIN)]
     good.quarantine.append(fence(2))
-    good.ledger[4:] = [
-        ledger(AGAIN, 0, 6, 9, 5, records_read=2, inserted=1, duplicate=1, gap=1),
-        ledger(AGAIN, 1, 3, 3, 5),
-        *begins(2, {0: 6, 1: 3}, 4),
-        ledger((2, 1), 0, 5, 6, 4, kind="gap_accepted", gap=1),
-    ]
+    good.book()
     return good
 
 
@@ -40,29 +35,13 @@ def test_an_accepted_gap_that_the_ledger_records_is_clean(over: Scene, tmp_path:
 
 
 Change = Callable[[Scene], object]
-GAP, EPOCH = -1, -3
 WRONG: dict[str, tuple[Change, str]] = {
     "no gap is accepted": (
-        lambda scene: (scene.target[4].alter(gaps={}), scene.ledger.pop()),
+        lambda scene: scene.target[4].alter(gaps={}),
         "partition 0 offsets [5, 6) were read by no batch, and no gap is accepted (a)",
     ),
-    "the gap is not in the ledger": (lambda scene: scene.ledger.pop(), "('gap_accepted', 2, 1, 0, 5): it is missing"),
-    "the gap is there twice": (lambda scene: scene.ledger.append(scene.ledger[GAP]), "('gap_accepted', 2, 1, 0, 5): it is there 2 times"),
-    "a gap that no seek accepts": (
-        lambda scene: scene.ledger.append(scene.ledger[GAP] | {"partition": 1}),
-        "('gap_accepted', 2, 1, 1, 5) names target version 4, and no target commit of that is in the log (g)",
-    ),
-    "wrong gap length": (lambda scene: scene.ledger[GAP].update(gap=2), "gap 2, and it spans 1 offsets (g)"),
-    "wrong gap end": (lambda scene: scene.ledger[GAP].update(end_offset=7, gap=2), "says (7, "),
     "a gap over offsets that were read": (lambda scene: scene.target[4].gaps.update({0: [[4, 6]]}), "and version 2 has read [0, 5) (f)"),
     "a gap after the start": (lambda scene: scene.target[4].gaps.update({0: [[5, 7]]}), "[5, 7) in partition 0, and begins at 6 (f)"),
-    "an epoch row is missing": (lambda scene: scene.ledger.pop(EPOCH), "('epoch', 2, 1, 0, 6): it is missing"),
-    "an epoch row is there twice": (lambda scene: scene.ledger.append(scene.ledger[EPOCH]), "('epoch', 2, 1, 0, 6): it is there 2 times"),
-    "an epoch row with another offset": (
-        lambda scene: scene.ledger[EPOCH].update(start_offset=5, end_offset=5),
-        "('epoch', 2, 1, 0, 5) names",
-    ),
-    "an epoch row with another reason": (lambda scene: scene.ledger[EPOCH].update(why="first"), "'first'), the target's log (6, "),
     "the seek starts one offset late": (lambda scene: scene.target[4].starts.update({0: 7}), "expected to start at 7 (f)"),
     "the seek adds a row": (
         lambda scene: scene.target[4].rows.append(row((0, 8), "D", (2, 1))),
@@ -72,7 +51,7 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_an_error_in_a_seek_or_its_ledger_rows_is_found(over: Scene, tmp_path: Path, name: str) -> None:
+def test_an_error_in_a_seek_is_found(over: Scene, tmp_path: Path, name: str) -> None:
     change, expected = WRONG[name]
     change(over)
     found = over.judge(tmp_path, excused_ids=C).findings
@@ -80,41 +59,24 @@ def test_an_error_in_a_seek_or_its_ledger_rows_is_found(over: Scene, tmp_path: P
 
 
 @pytest.mark.parametrize("number", [AGAIN, (3, 2)])
-def test_an_epoch_without_a_seek_starts_at_the_tables_end_offsets_and_is_in_the_ledger(
-    good: Scene, tmp_path: Path, number: tuple[int, int]
-) -> None:
+def test_an_epoch_without_a_seek_starts_at_the_tables_end_offsets(good: Scene, tmp_path: Path, number: tuple[int, int]) -> None:
     """Epoch 2 may have written its fence and nothing else."""
     epoch = number[0]
     good.target += [*map(fence, range(2, epoch + 1)), batch(number, {0: [9, 9], 1: [3, 3], 2: [0, 0]})]
     good.quarantine += map(fence, range(2, epoch + 1))
-    version = 3 + epoch
-    good.ledger += [ledger(number, p, at, at, version) for p, at in ((0, 9), (1, 3), (2, 0))]
-    lacking = good.judge(tmp_path).findings
-    missing = [f"orders: ledger, ('epoch', {epoch}, 0, {p}, {at}): it is missing" for p, at in ((0, 9), (1, 3), (2, 0))]
-    assert [each.partition(", the target's")[0] for each in lacking] == missing
-    good.ledger = begins(epoch, {0: 9, 1: 3, 2: 0}, version, "start")
-    good.write(tmp_path)
-    good.ask(tmp_path).assert_clean()
+    good.judge(tmp_path).assert_clean()
 
 
-def re_read(scene: Scene, *, stood: int | None = 3) -> None:
+def re_read(scene: Scene) -> None:
     """A seek to the earliest offsets, whose batch adds no rows."""
     snapshots = {"target": 4, "quarantine": 2}
     scene.target += [fence(2), seek(2, {0: 0, 1: 0}, snapshots=snapshots), batch(AGAIN, {0: [0, 9], 1: [0, 3]})]
     scene.quarantine.append(fence(2))
-    scene.ledger[2]["stood"] = stood
-    scene.ledger += [
-        ledger(AGAIN, 0, 0, 9, 6, records_read=7, duplicate=7, gap=2),
-        ledger(AGAIN, 1, 0, 3, 6, records_read=3, duplicate=3),
-        *begins(2, {0: 0, 1: 0}, 5),
-    ]
 
 
-@pytest.mark.parametrize(("stood", "clean"), [(3, True), (None, True), (2, False)])
-def test_the_existing_rows_of_a_re_read_batch_are_counted_at_the_seek(good: Scene, tmp_path: Path, stood: int | None, clean: bool) -> None:
-    re_read(good, stood=stood)
-    found = good.judge(tmp_path).findings
-    assert found == (() if clean else ("orders: ledger, ('batch', 1, 2, 0, 0): existing rows 2, the seeks that read it again saw [3] (g)",))
+def test_a_re_read_that_adds_no_row_is_clean(good: Scene, tmp_path: Path) -> None:
+    re_read(good)
+    good.judge(tmp_path).assert_clean()
 
 
 def test_a_duplicate_row_that_a_re_read_adds_is_found(good: Scene, tmp_path: Path) -> None:
@@ -133,17 +95,12 @@ def killed(good: Scene) -> Scene:
     again = {0: [5, 9], 1: [3, 3]}
     good.target[3:] = [fence(2), batch(AGAIN, again, [row((0, 5), "C", AGAIN), row((0, 8), "D", AGAIN)])]
     good.quarantine += [
-        batch(SECOND, again, [quarantined((0, 7), SECOND)]),
+        batch(SECOND, {}, [quarantined((0, 7), SECOND)]),
         fence(2),
         Statement("rollback", 2, 1, where="epoch < 2 AND epoch = 1 AND batch > 2 AND partition = 0 AND offset >= 5"),
-        batch(AGAIN, again, [quarantined((0, 7), AGAIN)]),
+        batch(AGAIN, {}, [quarantined((0, 7), AGAIN)]),
     ]
-    good.ledger[4:] = [
-        ledger(AGAIN, 0, 5, 9, 4, records_read=4, inserted=2, duplicate=1, quarantined=1),
-        ledger(AGAIN, 1, 3, 3, 4),
-        *begins(2, {0: 5, 1: 3}, 4, "start"),
-    ]
-    return good
+    return good.book()
 
 
 def test_a_killed_batch_that_is_rolled_back_and_re_read_is_clean(killed: Scene, tmp_path: Path) -> None:
@@ -153,7 +110,7 @@ def test_a_killed_batch_that_is_rolled_back_and_re_read_is_clean(killed: Scene, 
 def without_rollback(scene: Scene) -> None:
     """Without the rollback, the MERGE on the position adds nothing."""
     del scene.quarantine[-2:]
-    scene.ledger[4].update(quarantined=0, duplicate=2)
+    scene.book(scene.target[4])
 
 
 NOT_ROLLED_BACK: dict[str, tuple[Change, str]] = {
@@ -167,7 +124,7 @@ NOT_ROLLED_BACK: dict[str, tuple[Change, str]] = {
     ),
     "a foreign DELETE": (lambda scene: scene.quarantine[-2].alter(app_id=None), "quarantine version 4 (DELETE) removes or changes rows"),
     "a DELETE of another kind": (
-        lambda scene: scene.quarantine[-2].alter(metadata={"kind": "maintenance"}),
+        lambda scene: scene.quarantine[-2].alter(metadata={"kind": "state"}),
         "quarantine version 4 (DELETE) removes or changes rows",
     ),
     "no later epoch starts": (
@@ -198,8 +155,6 @@ def test_leftovers_of_a_killed_batch_that_cannot_be_re_read_are_accepted(killed:
         killed.begin[0] = 8
         later_seek = seek(2, {0: 8, 1: 3}, gaps={0: [[5, 8]]})
         read = batch(AGAIN, {0: [8, 9], 1: [3, 3]}, [row((0, 8), "D", AGAIN)])
-        killed.ledger[4:] = [ledger(AGAIN, 0, 8, 9, 5, records_read=1, inserted=1), ledger(AGAIN, 1, 3, 3, 5), *begins(2, {0: 8, 1: 3}, 4)]
-        killed.ledger.append(ledger((2, 1), 0, 5, 8, 4, kind="gap_accepted", gap=3))
     else:
         other = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
         shown = {place: record for place, record in former.records.items() if place[1] < 5 or place == (0, 7)}
@@ -209,8 +164,6 @@ def test_leftovers_of_a_killed_batch_that_cannot_be_re_read_are_accepted(killed:
         killed.kafka, killed.topic_id = {}, other
         later_seek = seek(2, {0: 0, 1: 0}, topic_id=other)
         read = batch(AGAIN, {0: [0, 0], 1: [0, 0]}, topic_id=other)
-        killed.ledger[4:] = [ledger(AGAIN, p, 0, 0, 5, topic_id=other) for p in (0, 1)]
-        killed.ledger += [each | {"topic_id": other} for each in begins(2, {0: 0, 1: 0}, 4)]
     killed.target[4:] = [later_seek, read]
     gone = frozenset({("C",), ("D",)})
     killed.judge(tmp_path, excused_ids=gone, former=() if left == "behind a gap" else (former,)).assert_clean()
@@ -219,13 +172,12 @@ def test_leftovers_of_a_killed_batch_that_cannot_be_re_read_are_accepted(killed:
 def replayed(scene: Scene, where: str) -> Statement:
     """A seek re-reads a record that the contract refused, and its batch makes it a row."""
     scene.target[3].rows.pop()
-    scene.ledger[4] |= {"inserted": 1, "quarantined": 1}
-    scene.quarantine.append(batch(SECOND, {0: [5, 9], 1: [3, 3]}, [quarantined((0, 8), SECOND)]))
+    scene.quarantine.append(batch(SECOND, {}, [quarantined((0, 8), SECOND)]))
+    scene.book(scene.target[3])
     re_read(scene)
     scene.target[-1].rows.append(row((0, 8), "D", AGAIN))
-    scene.ledger[6] |= {"inserted": 1, "duplicate": 6}
     scene.target[-2].snapshots["quarantine"] = 3
-    return Statement("replayed", *AGAIN, where=where)
+    return Statement("mark", *AGAIN, where=where)
 
 
 @pytest.mark.parametrize(
@@ -253,11 +205,11 @@ def restored(scene: Scene, lake: Path) -> dict[str, Any]:
 
 def seek_after_restore(scene: Scene, lake: Path, start: int, rows: Rows) -> None:
     """After the RESTORE, a seek to this offset and its batch."""
-    scene.target = [fence(2), seek(2, {0: start, 1: 3}), batch(AGAIN, {0: [start, 9], 1: [3, 3]}, rows)]
+    off = {
+        "write-off": [[*SECOND, 0, 0, None, None, 0, 0, 0, *less(sums_of([row((0, 5), "C", SECOND), row((0, 8), "D", SECOND)])), 0, 0, 0]]
+    }
+    scene.target = [fence(2), seek(2, {0: start, 1: 3}, snapshots={"target": 4}, more=off), batch(AGAIN, {0: [start, 9], 1: [3, 3]}, rows)]
     scene.quarantine = [fence(2)]
-    records = sum(place[0] == 0 and place[1] >= start for place in scene.kafka)
-    counts = {"records_read": records, "inserted": len(rows), "duplicate": records - len(rows), "gap": 9 - start - records}
-    scene.ledger = [ledger(AGAIN, 0, start, 9, 7, **counts), ledger(AGAIN, 1, 3, 3, 7), *begins(2, {0: start, 1: 3}, 6)]
     scene.write(lake)
 
 
