@@ -12,7 +12,8 @@ from ingest.lab.oracle.sources import OracleCommit
 # The kinds of commit that have a transaction id, and the numbers of those that are not batches; batches start at 2.
 KINDS: Final = {"target": ("fence", "start", "seek", "batch", "state"), "quarantine": ("fence", "rollback", "batch")}
 POSITIONED: Final = ("start", "seek", "batch")
-NUMBERS: Final = {"fence": (0,), "start": (1,), "seek": (1,), "rollback": (1,)}
+ANY: Final = range(1, 2**32)
+NUMBERS: Final = {"fence": (0,), "start": (1,), "seek": (1,), "rollback": (1,), "batch": ANY[1:], "state": ANY}
 
 
 def check_log(case: Case) -> Iterator[str]:
@@ -42,11 +43,7 @@ def _transaction_ids(case: Case, table: str) -> Iterator[str]:
                 yield f"{what} ({commit.operation}) adds data without a transaction id of {app_id} (f)"
         elif metadata is None:
             yield f"{what} has the transaction id {transaction_id} and no userMetadata of ours (f)"
-        elif (
-            commit.kind not in KINDS[table]
-            or number not in NUMBERS.get(commit.kind, range(1 + (commit.kind == "batch"), number + 1))
-            or epoch < 1
-        ):
+        elif commit.kind not in KINDS[table] or number not in NUMBERS[commit.kind] or epoch < 1:
             yield f"{what} has the transaction id {transaction_id}, and its userMetadata has kind {commit.kind!r} (f)"
         elif (commit.number, metadata.get("pipeline"), metadata.get("table")) != (transaction_id, run.pipeline, run.table):
             named = f"{commit.number} of {metadata.get('pipeline')}.{metadata.get('table')}"
