@@ -9,34 +9,31 @@ Only the rules of Delta that the design depends on are modelled (docs/reference/
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
-from ingest.delta.batch_commit import BatchCommit, Snapshot, app_id
+from ingest.delta.batch_commit import FENCED, BatchCommit, Create, Snapshot, Upkeep, app_id
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.posting import MODULUS, NOTHING, Key, Sums, Why, removals
 
 PIPELINE, NAME = "p", "t"
 APP = app_id(PIPELINE, NAME)
-CREATED = json.dumps({"oncelake": 1, "kind": "created", "pipeline": PIPELINE, "table": NAME})
 Rows = Mapping[Any, Any]
-Key = tuple[int, int, int]
+TABLES = ("target", "quarantine", "ledger")
 
 _stamps = count()
 
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """One version: its rows, its commit, and the highest transaction id so far.
+    """One version: its rows, its commit, and the highest transaction id so far. The engine's functions take it for a Commit.
 
-    The engine reads `batch_commit` (None without a transaction id), `operation`, `parameters`, `added` and `user_metadata`.
-
-    `inserted` counts the rows that it added, by partition. `removed` counts the rows that a DELETE removed, by epoch, batch and
-    partition. `back` is the version that a RESTORE restored. `about` is the table id in a commit of the ledger.
+    Rows of the target are by event id (topic, partition, offset, epoch, batch). Those of the quarantine are by position (epoch, batch,
+    state), and those of the ledger are its lines.
     """
 
     version: int
@@ -46,12 +43,31 @@ class Version:
     batch_commit: BatchCommit | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     added: tuple[int, ...] = ()
-    user_metadata: str | None = None
-    inserted: Mapping[int, int] = field(default_factory=dict)
-    removed: Mapping[Key, int] = field(default_factory=dict)
-    back: int | None = None
-    about: str = ""
+    deleted_rows: int = 0
     stamp: str = field(default_factory=lambda: str(next(_stamps)))
+    _sums: dict[Key, Sums] | None = None
+    committed_at: ClassVar[dt.datetime] = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether it has a transaction id of ours."""
+        return self.batch_commit is not None and isinstance(self.batch_commit.case, FENCED)
+
+    def sums(self) -> dict[Key, Sums]:
+        """The sums of its rows, target or quarantine, by key."""
+        if self._sums is None:
+            self._sums = summed(self.rows)
+        return self._sums
+
+
+def summed(rows: Rows) -> dict[Key, Sums]:
+    """The sums of these rows of target or quarantine by key."""
+    found: dict[Key, Sums] = {}
+    for id, row in rows.items():
+        at, epoch, batch = (row[:3], *row[3:5]) if isinstance(id, int) else (id, *row[:2])
+        key = Key(epoch, batch, 0, at[1])
+        found[key] = found.get(key, NOTHING) + Sums(1, at[2], hash((id if isinstance(id, int) else -1, *at[1:])) % MODULUS)
+    return found
 
 
 class Table:
@@ -59,7 +75,7 @@ class Table:
 
     def __init__(self, id: str, versions: Iterable[Version] = (), log_from: int = 0) -> None:
         self.id, self.log_from = id, log_from
-        self.versions = list(versions) or [Version(0, "CREATE TABLE", {}, -1, user_metadata=CREATED)]
+        self.versions = list(versions) or [Version(0, "CREATE TABLE", {}, -1, BatchCommit(Create(), PIPELINE, NAME))]
 
     @property
     def newest(self) -> Version:
@@ -73,15 +89,16 @@ class Table:
         )  # the copy is older than the cleanup
 
     def commit(self, operation: str, rows: Rows, batch_commit: BatchCommit | None = None, **more: Any) -> Version:
-        """Add a version. Only a statement with a transaction id has a `batch_commit`."""
-        txn = batch_commit.id.txn_version if batch_commit is not None else self.newest.txn
-        self.versions.append(Version(len(self.versions), operation, rows, txn, batch_commit, **more))
+        """Add a version."""
+        self.versions.append(Version(len(self.versions), operation, rows, self.newest.txn, batch_commit, **more))
+        if batch_commit is not None and self.newest.fenced:
+            self.newest.txn = batch_commit.id.txn_version
         return self.newest
 
-    def conflict(self, since: int, batch_commit: BatchCommit | None, *, reads: bool) -> str:
+    def conflict(self, since: int, *, fenced: bool, reads: bool) -> str:
         """Why a statement that started at version `since` fails: `transaction`, `files`, or an empty string."""
         later = self.versions[since + 1 :]
-        if batch_commit is not None and any(each.batch_commit is not None for each in later):
+        if fenced and any(each.fenced for each in later):
             return "transaction"
         if any(each.operation.startswith("REPLACE") for each in later):
             return "files"
@@ -93,7 +110,7 @@ class Table:
     def restore(self, back: int) -> None:
         """RESTORE to `back` versions ago."""
         to = self.versions[len(self.versions) - 1 - back]
-        self.commit("RESTORE", to.rows, back=to.version)
+        self.commit("RESTORE", to.rows, parameters={"version": to.version})
 
     def overwrite(self, keep: int) -> None:
         """Overwrite the table with only the first `keep` of its rows."""
@@ -107,9 +124,14 @@ class Table:
 
     def delete(self, key: Any) -> None:
         """DELETE of one row."""
-        rows = dict(self.newest.rows)
-        _, partition, _, epoch, batch = rows.pop(key)
-        self.commit("DELETE", rows, removed=Counter([(epoch, batch, partition)]))
+        self.commit("DELETE", {id: row for id, row in self.newest.rows.items() if id != key}, deleted_rows=1)
+
+    def remove(self, key: Any, why: Why, writer: str, *, posted: bool = True, removed: bool = True) -> None:
+        """Our own removal of one row, which is posted in the same commit."""
+        gone = {key: self.newest.rows[key]}
+        postings = removals(summed(gone), why, target=why == "erasure") if posted else ()
+        about = BatchCommit(Upkeep(), PIPELINE, NAME, writer=writer, postings=postings)
+        self.commit("MERGE", {id: row for id, row in self.newest.rows.items() if id != key or not removed}, about)
 
     def optimize(self) -> None:
         self.commit("OPTIMIZE", dict(self.newest.rows))
@@ -124,7 +146,7 @@ class Log:
 
     def __init__(self, tables: list[Table | None], which: int) -> None:
         self.tables, self.which = tables, which
-        self.table = ("target", "quarantine", "ledger")[which]
+        self.table = TABLES[which]
 
     def _all(self) -> list[Version]:
         table = self.tables[self.which]
@@ -167,4 +189,5 @@ class Log:
             return None
         newest = table.newest
         transactions = {APP: newest.txn} if newest.txn >= 0 else {}
-        return SimpleNamespace(snapshot=Snapshot(table.id, newest.version, newest.stamp), transactions=transactions, properties={})
+        snapshot = Snapshot(table.id, newest.version, newest.stamp)
+        return SimpleNamespace(snapshot=snapshot, version=newest.version, transactions=transactions, properties={})

@@ -5,25 +5,42 @@ It yields between any two of its effects. At such a point it can be killed, or c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Counts, Snapshots
+from ingest.delta.batch_commit import (
+    FENCE,
+    FIRST_BATCH,
+    SEEK,
+    Batch,
+    BatchCommit,
+    BatchId,
+    Fence,
+    Mark,
+    RollBack,
+    Seek,
+    Snapshots,
+    Start,
+    State,
+)
+from ingest.delta.posting import NOTHING, Key, Posting, Sums
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_line import lines_of
+from ingest.recovery import epoch
 from ingest.recovery.decision import Create, Refuse, decide
+from ingest.recovery.epoch import Beginning
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek_offsets import Seeking, SeekPlan, plan
+from ingest.recovery.seek_offsets import Seeking, plan
 from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import IngestError
-from tests.model.count import Known, batch_commits
-from tests.model.delta import NAME, Table, Version
+from tests.model.count import PLACES, added_by, batch_commits, coverage, logs
+from tests.model.delta import NAME, Table, Version, summed
 from tests.model.kafka import Record
-from tests.model.ledger import Ledger
 from tests.model.writer import LEDGER, QUARANTINE, TARGET, Change, Doing, Steps, Stopped, Writer
 
 if TYPE_CHECKING:
@@ -45,15 +62,19 @@ class Mutations:
     quarantine_last: bool = False
     no_replayed: bool = False
     no_anti_join: bool = False
-    roll_backs_count: bool = False
     epoch_ignored: bool = False
+    passed_over: bool = False
+    unsaid: bool = False
+    removed_unposted: bool = False
+    posted_unremoved: bool = False
 
 
 class Driver(Writer):
     """One driver.
 
-    `steps` is the coroutine. `at` has the next offset of each partition, and `topic` is the topic at its start. `disturbed`: other drivers
-    ran since it last read the state. `beneath`: a copy was put in a table's place since then.
+    `steps` is the coroutine. `at` has the next offset of each partition, and `topic` is the topic at its start. `unposted` is what its last
+    statement on the target could not post. `disturbed`: other drivers ran since it last read the state. `beneath`: a copy was put in a
+    table's place since then.
     """
 
     def __init__(self, world: World, seeking: Seeking | None = None) -> None:
@@ -62,8 +83,10 @@ class Driver(Writer):
         self.partitions = len(world.topic.partitions)
         self.at: dict[int, int] = {}
         self.read_before: dict[int, int] = {}
-        self.epochs_of_topic: set[int] = set()
+        self.epochs_of_topic: tuple[int, ...] = ()
         self.number = FIRST_BATCH - 1
+        self.behind = 0
+        self.unposted: list[Posting] = []
         self.idle = self.disturbed = self.beneath = False
         self.steps = self._work()
 
@@ -80,10 +103,19 @@ class Driver(Writer):
         else:
             raise Stopped("FENCED", f"another start took the epoch {ROUNDS_MAX} times")
         if self.seeking is not None:
-            yield from self.ledger.append()
+            yield from self.finish()
             return
         while True:
             yield from self._batch()
+
+    def finish(self) -> Steps:
+        """Post what is left, and complete the ledger."""
+        state: Any = self.logs[TARGET].state()
+        if self.unposted and state is not None:
+            number = BatchId.of(max((state.snapshot and list(state.transactions.values())) or [0])).number + 1
+            batch_commit = self.batch_commit(State(), number, self._again(), tuple(self.unposted))
+            yield from self.commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
+        yield from self.project()
 
     # Opening an epoch.
 
@@ -104,18 +136,18 @@ class Driver(Writer):
                 yield
         return True
 
-    def _offsets(self, state: StartState) -> tuple[Mapping[int, int], SeekPlan | None, bool]:
+    def _offsets(self, state: StartState) -> Beginning:
         if self.seeking is not None:
             assert state.broker is not None
-            coverage = Known(self.world.tables, roll_backs_count=self.mutations.roll_backs_count).coverage(state.broker.topic.id)
-            sought = plan(state, self.seeking.aim, coverage, accept_gap=self.seeking.accept_gap)
-            return sought.starts, sought, not state.was_read
+            whole = coverage(self.world.tables, state.broker.topic.id)
+            sought = plan(state, self.seeking.aim, whole, accept_gap=self.seeking.accept_gap)
+            return Beginning(sought.starts, "seek" if state.was_read else "first", "", sought)
         decision = decide(state, self.world.setting.starting)
         if isinstance(decision, Refuse):
             raise decision.error
         if isinstance(decision, Create):
             raise Stopped("TABLE_GONE", "the new table is gone")
-        return decision.offsets, None, decision.first
+        return Beginning(decision.offsets, "first" if decision.first else None)
 
     def _fenced(self, state: Any) -> Doing:
         """Fence, read the state again and start the epoch. False if another writer has this epoch or a later one."""
@@ -125,7 +157,7 @@ class Driver(Writer):
         for which in fences:
             if state.target.snapshot is None or state.quarantine.snapshot is None:
                 return False
-            batch_commit = self.batch_commit("epoch", FENCE, Snapshots(state.target.snapshot, state.quarantine.snapshot))
+            batch_commit = self.batch_commit(Fence(), FENCE, Snapshots(state.target.snapshot, state.quarantine.snapshot))
             if (yield from self.try_commit(which, partial(_same, batch_commit), _nothing, reads=False)) is None:
                 return False
             yield
@@ -136,7 +168,7 @@ class Driver(Writer):
                 return False
         if state.target.snapshot is None or state.quarantine.snapshot is None:
             raise Stopped("TABLE_GONE", "the new table is gone")
-        starts, sought, first = offsets or self._offsets(state)
+        beginning = offsets or self._offsets(state)
         self.world.invariants.opened(self)
         snapshots = Snapshots(state.target.snapshot, state.quarantine.snapshot)
         self.look_back = LookBack(NAME, self.logs[TARGET], self.logs[QUARANTINE], snapshots)  # type: ignore[arg-type]
@@ -144,39 +176,32 @@ class Driver(Writer):
         undone = None if self.mutations.no_roll_back else roll_back(state, self.epoch)
         if undone is not None:
             yield from self._delete(undone)
-        self.ledger = Ledger(self, state.ledger)
-        if first or self.seeking is not None:
-            ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
-            batch_commit = self.batch_commit("seek", SEEK, self._again())
-            batch_commit = replace(
-                batch_commit, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek"
-            )
+        newest = state.target.newest
+        self.unposted = added_by(self.world.tables, newest.version if newest is not None else None, state.target.opened)
+        if beginning.why is not None:
+            case = Start("") if beginning.why == "first" else Seek("")
+            postings = (*beginning.postings(self.epoch), *self.unposted)
+            batch_commit = self.batch_commit(case, SEEK, self._again(), postings)
             if not self.fenced_off(TARGET, batch_commit):  # otherwise the commit is refused
                 self.world.invariants.seeking(batch_commit, self)
-            version = yield from self.commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
-            self.ledger.pending.append((version, batch_commit))
+            yield from self.commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
+            self.unposted = []
             yield
         seen = self._again()
         self.world.checkpoints[self.epoch] = seen.target.table_id
         yield
-        topics = {**state.ledger.topics, **{batch_commit.id.epoch: batch_commit.topic.id for _, batch_commit in self.ledger.pending}}
-        self.epochs_of_topic = {self.epoch, *(epoch for epoch, topic in topics.items() if topic == self.topic.id)}
-        self.read_before = dict(state.read_before(self.topic.id))
-        for _, batch_commit in self.ledger.pending:
-            if batch_commit.kind == "batch" and batch_commit.topic.id == self.topic.id:
-                self.read_before |= {p: max(end, self.read_before.get(p, 0)) for p, end in batch_commit.ends.items()}
-        self.at = dict(starts)
+        opening: Any = SimpleNamespace(logs=logs(self.world.tables), places=PLACES)
+        writer: Any = SimpleNamespace(topic=self.topic, epoch=self.epoch)
+        self.read_before, self.epochs_of_topic = epoch._Opening._read_before(opening, state, writer)
+        self.at = dict(beginning.starts)
         return True
 
     def _delete(self, undone: Any) -> Steps:
-        def change(rows: Mapping[Any, Any], _: BatchCommit) -> Change | None:
-            gone = {at: row for at, row in rows.items() if undone.takes(BatchId(row[0], row[1]), *at)}
-            if not gone:
-                return None
-            removed = Counter((e, b, at[1]) for at, (e, b, _) in gone.items())
-            return Change({at: row for at, row in rows.items() if at not in gone}, "ROLLBACK", {"removed": removed})
+        def change(rows: Mapping[Any, Any]) -> Change | None:
+            kept = {at: row for at, row in rows.items() if not undone.takes(BatchId(row[0], row[1]), *at)}
+            return Change(kept, "DELETE") if len(kept) < len(rows) else None
 
-        batch_commit = self.batch_commit("rollback", SEEK, self._again())
+        batch_commit = self.batch_commit(RollBack(), SEEK, self._again())
         if (yield from self.try_commit(QUARANTINE, lambda: batch_commit, change)) is None and self.fenced_off(QUARANTINE, batch_commit):
             raise Stopped("FENCED", "the roll-back was not executed")
         yield
@@ -210,54 +235,77 @@ class Driver(Writer):
         except LookupError as error:
             raise Stopped("DATA_LOSS", str(error)) from error
         again = any(r.start < r.end and r.start < self.read_before.get(r.partition, 0) for r in ranges)
-        winners, failed = _ranked(records, strict=world.strict)
-        table = world.tables[TARGET]
+        winners, wrong = _ranked(records, strict=world.strict)
+        if self.mutations.passed_over and len(winners) > 1:
+            winners.popitem()
+        failed, table = wrong, world.tables[TARGET]
         if again and table is not None and not self.mutations.no_anti_join:
             held = {row[1:3] for row in table.newest.rows.values() if row[3] in self.epochs_of_topic}
             failed = [at for at in failed if at not in held]
         yield
         if world.topic is not topic:
             raise Stopped("TOPIC_RECREATED", "during the run")
-        base = replace(self.batch_commit("batch", self.number, self.look_back.snapshots), ranges=ranges)
-        read = Counter(p for p, _, _ in records)
-        stored: Counter[int] = Counter()
+        stored: Mapping[Key, Sums] = {}
         if failed and not self.mutations.quarantine_last:
-            stored = yield from self._quarantine(failed, base, again=again)
-        offered = Counter(p for p, _ in winners.values())
-        counts = tuple((p, Counts(read[p], stored[p], read[p] - stored[p] - offered[p])) for p in sorted(read))
-        if self.mutations.ledger_first:
-            rows = {p: n - stored[p] for p, n in offered.items()}
-            self.ledger.pending.append((Version(0, "", {}, 0, inserted=rows), replace(base, counts=counts)))
-            yield from self.ledger.append()
+            stored = yield from self._quarantine(failed, again=again)
 
-        def change(rows: Mapping[Any, Any], batch_commit: BatchCommit) -> Change:
+        def postings(added: Mapping[Key, Sums] | None) -> tuple[Posting, ...]:
+            found = []
+            for each in ranges:
+                key = Key(self.epoch, self.number, 0, each.partition)
+                read = sum(p == each.partition for p, _, _ in records)
+                offered, refused = (sum(p == each.partition for p, _ in places) for places in (winners.values(), wrong))
+                kept, target = stored.get(key, NOTHING), None if added is None else added.get(key, NOTHING)
+                duplicate = 0 if self.mutations.passed_over else read - offered - refused
+                present = None if target is None else read - target.rows - kept.rows - duplicate
+                found.append(Posting(key, "batch", each, read, target, kept, present, duplicate))
+            return tuple(found)
+
+        def change(rows: Mapping[Any, Any]) -> Change:
             new = {id: (topic.id, *at, self.epoch, self.number) for id, at in winners.items() if id not in rows}
-            inserted = Counter(row[1] for row in new.values())
-            return Change({**rows, **new} if new else rows, "MERGE", {"inserted": inserted, "added": tuple(new)})
+            told = postings(None if world.setting.spark else summed(new))
+            return Change({**rows, **new} if new else rows, "MERGE", told, {"added": tuple(new)})
 
-        version = yield from self.commit(TARGET, lambda: replace(base, counts=counts, snapshots=self._again()), change)
+        if self.mutations.ledger_first and table is not None:
+            yield from self._lead(change(table.newest.rows).postings)
+        version = yield from self.commit(
+            TARGET, lambda: self.batch_commit(Batch(), self.number, self._again(), tuple(self.unposted)), change
+        )
         self._again()
         self.at = ends
         yield
         if failed and self.mutations.quarantine_last:
-            yield from self._quarantine(failed, base, again=again)
+            yield from self._quarantine(failed, again=again)
         if again:
             yield from self._replay(version.batch_commit)
-        if not self.mutations.ledger_first:
-            self.ledger.pending.append((version, version.batch_commit))
-        yield from self.ledger.append_if_due()
+        self.unposted = [] if self.mutations.unsaid else added_by(world.tables, version.version, version.batch_commit.opened)
+        self.behind += 1
+        if self.behind >= world.setting.ledger_every:
+            self.behind = 0
+            yield from self.project()
 
-    def _quarantine(self, failed: list[tuple[int, int]], base: BatchCommit, *, again: bool) -> Doing:
-        def change(rows: Mapping[Any, Any], batch_commit: BatchCommit) -> Change:
+    def _lead(self, postings: tuple[Posting, ...]) -> Steps:
+        batch_commit = self.batch_commit(Batch(), self.number, self.look_back.snapshots, postings)
+        version: Any = Version(self.logs[TARGET].newest() + 1, "", {}, 0)
+        lines = list(lines_of("target", version, batch_commit))
+        yield from self.unfenced(
+            LEDGER, replace(batch_commit, case=Mark()), lambda there: Change({**there, **dict.fromkeys(lines)}, "WRITE")
+        )
+        yield
+
+    def _quarantine(self, failed: list[tuple[int, int]], *, again: bool) -> Doing:
+        """Commit records to the quarantine; returns the sums of those that it did not contain before."""
+
+        def change(rows: Mapping[Any, Any]) -> Change:
             places = [(self.topic.id, *at) for at in failed]
             new = {at: (self.epoch, self.number, "open") for at in places if at not in rows}
             opened = {at: (*rows[at][:2], "open") for at in places if again and at in rows and rows[at][2] == "replayed"}
-            return Change({**rows, **opened, **new} if new or opened else rows, "MERGE", {"inserted": Counter(at[1] for at in new)})
+            return Change({**rows, **opened, **new} if new or opened else rows)
 
-        version = yield from self.commit(QUARANTINE, lambda: replace(base, snapshots=self._again()), change)
+        version = yield from self.commit(QUARANTINE, lambda: self.batch_commit(Batch(), self.number, self._again()), change)
         self._again()
         yield
-        return version.inserted
+        return version.sums()
 
     def _finish_replay(self, state: StartState) -> Steps:
         """Finish the replay of the newest batch, which a crash after its commit may have prevented."""
@@ -265,7 +313,7 @@ class Driver(Writer):
         if newest is None or newest.snapshots is None:
             return
         for _, batch_commit in batch_commits(self.world.tables[TARGET]):
-            if batch_commit.id == newest.id and batch_commit.kind == "batch":
+            if batch_commit.id == newest.id and isinstance(batch_commit.case, Batch):
                 yield from self._replay(batch_commit)
 
     def _replay(self, batch_commit: BatchCommit) -> Steps:
@@ -283,14 +331,14 @@ class Driver(Writer):
             both = {at: (*row[:2], "replayed") for at, row in rows.items() if at in made and row[2] == "open"}
             return Change({**rows, **both}) if both else None
 
-        yield from self.unfenced(QUARANTINE, change)
+        yield from self.unfenced(QUARANTINE, replace(batch_commit, case=Mark(), postings=()), change)
 
 
 def _same(batch_commit: BatchCommit) -> BatchCommit:
     return batch_commit
 
 
-def _nothing(rows: Mapping[Any, Any], _: BatchCommit) -> Change:
+def _nothing(rows: Mapping[Any, Any]) -> Change:
     return Change(rows, "WRITE")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingest.delta.batch_commit import BatchCommit
-from tests.model.count import Known
-from tests.model.delta import Key
+from ingest.delta.batch_commit import Batch, BatchCommit, Fence
+from ingest.delta.posting import NOTHING, Key
+from tests.model.count import counted, findings
 
 if TYPE_CHECKING:
+    from ingest.verify.count import Held
     from tests.model.driver import Driver
     from tests.model.kafka import Record
     from tests.model.world import World
@@ -47,7 +48,7 @@ class Invariants:
     def opened(self, driver: Driver) -> None:
         """A driver has fenced both tables."""
         ledger = self.world.tables[2]
-        epochs = {key[1] for key in ledger.newest.rows} if ledger is not None else set()
+        epochs = {line.id.epoch for line in ledger.newest.rows} if ledger is not None else set()
         if not driver.disturbed and any(epoch >= driver.epoch for epoch in epochs | set(self.world.checkpoints)):
             raise Violation("I8", f"epoch {driver.epoch} was used before")
         if not driver.beneath:
@@ -61,29 +62,31 @@ class Invariants:
         assert batch_commit is not None
         if epoch < self.owner:
             raise Violation("I8", f"{batch_commit.kind} {batch_commit.id} on table {which}, although epoch {self.owner} has fenced it")
-        before = next((each.batch_commit for each in reversed(table.versions[:-1]) if each.batch_commit is not None), None)
+        before = next((each.batch_commit for each in reversed(table.versions[:-1]) if each.fenced), None)
         replaced = self.world.harmed & {"drop", "copy"}  # an epoch may be used again if nothing is left that shows it
         if (
             not replaced
             and before is not None
-            and before.kind != "epoch"
+            and not isinstance(before.case, Fence)
             and before.id.epoch == batch_commit.id.epoch
             and before.writer != batch_commit.writer
         ):
             raise Violation("I8", f"two writers share epoch {epoch}")
-        if batch_commit.why == "first":
+        if batch_commit.kind == "start":
             self.origins |= {(batch_commit.topic.id, each.partition): each.start for each in batch_commit.ranges}
-        if which == 0 and batch_commit.kind == "batch":
-            counts = dict(batch_commit.counts)
+        if which == 0 and isinstance(batch_commit.case, Batch):
+            quarantine = self.world.tables[1]
+            records = quarantine.newest.sums() if quarantine is not None else {}
             for each in batch_commit.ranges:
-                put = table.newest.inserted.get(each.partition, 0) + (counts[each.partition].quarantined if each.partition in counts else 0)
-                self.put[(*_key(batch_commit), each.partition), batch_commit.topic.id, each.start, each.end] = put
+                key = Key(epoch, batch_commit.id.number, 0, each.partition)
+                put = sum(sums.get(key, NOTHING).rows for sums in (table.newest.sums(), records))
+                self.put[key, batch_commit.topic.id, each.start, each.end] = put
                 self.gaps -= {(batch_commit.topic.id, each.partition, offset) for offset in range(each.start, each.end)}
 
     def seeking(self, batch_commit: BatchCommit, driver: Driver) -> None:
         """A first start or a seek is about to commit its starting offsets."""
         topic, world = batch_commit.topic.id, self.world
-        if batch_commit.why == "first":
+        if batch_commit.kind == "start":
             if world.evidence():
                 if not driver.beneath and any(each.start > self.origins.get((topic, each.partition), 0) for each in batch_commit.ranges):
                     raise Violation("I6", f"a first start at {batch_commit.ends}, although earlier batches are known")
@@ -92,16 +95,19 @@ class Invariants:
         else:
             for each in batch_commit.ranges:
                 self.origins.setdefault((topic, each.partition), 0)
-        for gap in batch_commit.gaps:
-            batches = [
-                (key, put)
-                for (key, t, start, end), put in self.put.items()
-                if (t, key[2]) == (topic, gap.partition) and start < gap.end and end > gap.start
+        for gap in (each.range for each in batch_commit.postings if each.why == "gap" and each.range is not None):
+            account = counted(world.tables)
+
+            def there(key: Key, held: tuple[Held, Held] = (account.target, account.quarantine)) -> int:
+                return sum(each.found.get(key, NOTHING).rows for each in held)
+
+            here = [
+                (key, put, start, end) for (key, t, start, end), put in self.put.items() if (t, key.partition) == (topic, gap.partition)
             ]
-            read = {o for (key, t, start, end) in self.put if (t, key[2]) == (topic, gap.partition) for o in range(start, end)}
-            known = Known(world.tables)
-            there = known.found
-            whole = all(key in known.batches and there[0][key] + there[1][key] >= put for key, put in batches)
+            whole = all(
+                account.books.known(key) and there(key) >= put for key, put, start, end in here if start < gap.end and end > gap.start
+            )
+            read = {o for *_, start, end in here for o in range(start, end)}
             if whole and set(range(gap.start, gap.end)) <= read and not world.blind():
                 raise Violation("I6", f"{gap} counts as a gap, but it was read and nothing is missing")
             self.gaps |= {(topic, gap.partition, offset) for offset in range(gap.start, gap.end)}
@@ -132,7 +138,8 @@ class Invariants:
         if both and world.blind() and findings and self.excuse("nobody knows former batches"):
             both = []
         # A RESTORE or copy brings back rolled-back records, or lets an earlier run write again: verify lists them as uncommitted.
-        uncommitted = {records[at][:2] for at in both} <= Known(world.tables).uncommitted()
+        numbers = {(key.epoch, key.batch) for key in counted(world.tables).quarantine.uncommitted}
+        uncommitted = {records[at][:2] for at in both} <= numbers
         if both and uncommitted and "quarantine" in world.harmed and self.excuse("an uncommitted record put back"):
             both = []
         if both:
@@ -161,7 +168,7 @@ class Invariants:
 
     def findings(self) -> list[str]:
         """The current findings of verify."""
-        return Known(self.world.tables).findings(self.world.topic.id, {p: end for p, (_, end) in self.world.topic.bounds().items()})
+        return findings(self.world.tables, self.world.topic.id, {p: end for p, (_, end) in self.world.topic.bounds().items()})
 
     def _record(self, at: Position) -> Record | None:
         topic = self.world.former.get(at[0], self.world.topic)
@@ -175,6 +182,7 @@ class Invariants:
             (world.limit_met, "a replacement cleaned from the log"),
             (bool(world.former), "a former topic"),
             (bool(self.deleted) and "clean" in world.harmed, "a DELETE cleaned from the log"),
+            (any(("target", "quarantine")[which] in world.harmed for which in world.removed), "a removal undone"),
         )
         return any(met and self.excuse(name) for met, name in limits)
 
@@ -192,9 +200,5 @@ class Invariants:
                     yield (world.topic.id, p, offset), record.id
         for key, topic, start, end in self.put:
             for offset in range(start, end) if topic != world.topic.id else ():
-                if (record := world.former[topic].partitions[key[2]][offset]) is not None:
-                    yield (topic, key[2], offset), record.id
-
-
-def _key(batch_commit: BatchCommit) -> tuple[int, int]:
-    return batch_commit.id.epoch, batch_commit.id.number
+                if (record := world.former[topic].partitions[key.partition][offset]) is not None:
+                    yield (topic, key.partition, offset), record.id

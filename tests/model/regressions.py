@@ -42,14 +42,14 @@ SKIPPED: tuple[Op, ...] = (ROW, run(), STRICT, ODD, until(0, "batch target next"
 SKIPPED += (("seek", 1, "latest", (), True), run(1), ("kill", 1))
 # (operations before it, the statement).
 STATEMENTS: tuple[tuple[tuple[Op, ...], str], ...] = (
-    ((GOOD,), "epoch target"),
-    ((GOOD,), "epoch quarantine"),
-    ((GOOD,), "seek target"),
+    ((GOOD,), "fence target"),
+    ((GOOD,), "fence quarantine"),
+    ((GOOD,), "start target"),
     ((GOOD,), "batch quarantine"),
     ((GOOD,), "batch target"),
     ((GOOD,), "ledger"),
-    ((GOOD, run(), ("kill", 0), MORE), "epoch target"),
-    ((GOOD, run(), ("kill", 0), MORE), "epoch quarantine"),
+    ((GOOD, run(), ("kill", 0), MORE), "fence target"),
+    ((GOOD, run(), ("kill", 0), MORE), "fence quarantine"),
     ((GOOD, run(), ("kill", 0), MORE), "batch target"),
     ((GOOD, until(0, "batch target next"), ("kill", 0)), "rollback quarantine"),
     (REREAD, "batch target"),
@@ -62,8 +62,8 @@ ZOMBIES: Named = {
     for at in (f"{statement} next", f"{statement} at work")
     for done, ops in (
         ("read everything", (run(1), MORE, run(0), run(1), run(0))),
-        ("fenced it", (until(1, "epoch quarantine at work"), run(0), run(1))),
-        ("decided", (until(1, "epoch target next"), run(0), run(1))),
+        ("fenced it", (until(1, "fence quarantine at work"), run(0), run(1))),
+        ("decided", (until(1, "fence target next"), run(0), run(1))),
         ("been killed before its batch", (until(1, "batch target next"), ("kill", 1), run(0), run(2))),
         ("run a seek to the earliest", (("seek", 1, "earliest"), run(1), run(0), run(2))),
     )
@@ -72,25 +72,25 @@ ZOMBIES: Named = {
 STARTS: Named = {
     # Two starts want one epoch, and both fences are in flight.
     "one epoch, both fences in flight": Schedule(
-        Setting(), (GOOD, until(0, "epoch target at work"), until(1, "epoch target at work"), run(), run(1))
+        Setting(), (GOOD, until(0, "fence target at work"), until(1, "fence target at work"), run(), run(1))
     ),
     # A batch is committed between the first read of a start and its fence.
     "commit between first read and fence": Schedule(
-        Setting(), (GOOD, until(0, "batch target at work"), until(1, "epoch target next"), run(0, 1), ("kill", 0), run(1))
+        Setting(), (GOOD, until(0, "batch target at work"), until(1, "fence target next"), run(0, 1), ("kill", 0), run(1))
     ),
     # The target is restored between the first read of a start and its fence.
     "RESTORE between first read and fence": Schedule(
-        Setting(), (GOOD, run(), ("kill", 0), MORE, until(0, "epoch target next"), ("restore", 0, 1), run())
+        Setting(), (GOOD, run(), ("kill", 0), MORE, until(0, "fence target next"), ("restore", 0, 1), run())
     ),
     # The topic is recreated while two first starts are in progress.
     "topic recreated between two starts": Schedule(
-        Setting(), (GOOD, until(0, "seek target next"), until(1, "epoch target next"), ("recreate",), MORE, run(0), run(1))
+        Setting(), (GOOD, until(0, "start target next"), until(1, "fence target next"), ("recreate",), MORE, run(0), run(1))
     ),
     # The target is dropped between two first starts, and the second recreates it.
     "dropped between two starts": Schedule(Setting(), (GOOD, until(0, "batch target next"), ("drop", 0), run(1), run(0))),
     # Lake and checkpoints are deleted and a new run starts. Before its fence, a MERGE of the old run commits to the new table.
     "recreated during a MERGE": Schedule(
-        SMALL, (GOOD, run(0, 40), until(0, "batch target next"), *WIPED, until(1, "epoch target next"), run(0, 2), run(1))
+        SMALL, (GOOD, run(0, 40), until(0, "batch target next"), *WIPED, until(1, "fence target next"), run(0, 2), run(1))
     ),
 }
 
@@ -132,7 +132,7 @@ FORMER: Named = {
     "restore-cleaned-up": Schedule(SMALL, (GOOD, run(), ("restore", 0, 1), ("optimize", 0), ("clean", 0))),
     # The quarantine is replaced between the two reads of a start.
     "replaced-at-the-start": Schedule(
-        Setting(), (BAD, run(), ("kill", 0), MORE, until(0, "epoch quarantine at work"), ("replace", 1), run())
+        Setting(), (BAD, run(), ("kill", 0), MORE, until(0, "fence quarantine at work"), ("replace", 1), run())
     ),
     # The run is killed after the quarantine's commit, and the checkpoints are lost.
     "quarantine-ahead": Schedule(Setting(), (BAD, until(0, "batch target next"), ("kill", 0), ROW, ("lose",))),
@@ -195,7 +195,7 @@ FLAWS: Named = {
     # A copy of the quarantine, put back between a start's fence and its second read, lets an earlier run's batch through.
     "copy in place of a fence": Schedule(
         Setting(),
-        (BAD, NEXT, until(0, "epoch quarantine at work"), run(0, 1), ("copy", 1, 1), until(0, "batch quarantine next"), run(1, 2)),
+        (BAD, NEXT, until(0, "fence quarantine at work"), run(0, 1), ("copy", 1, 1), until(0, "batch quarantine next"), run(1, 2)),
     ),
     # All tables are dropped and the first records expire; only the checkpoints show that batches were committed.
     "gap-unsaid": Schedule(Setting(), (ROW, run(), ("drop", 0), ("drop", 1), ("drop", 2), ("expire", 0, 1))),
@@ -205,14 +205,14 @@ FLAWS: Named = {
     "mistaken for a first start, put back": Schedule(LATE, (ROW, run(), ("kill", 0), ("copy", 0, 2), ("expire", 0, 1))),
     # The log is cleaned before the ledger has the first batch, and records expire: the seek is mistaken for a first start.
     "mistaken for a first start, history gone": Schedule(
-        LATE, (ROW, run(), ("kill", 0), until(1, "epoch quarantine next"), ("clean", 0), ("lose",), ("expire", 0, 1))
+        LATE, (ROW, run(), ("kill", 0), until(1, "fence quarantine next"), ("clean", 0), ("lose",), ("expire", 0, 1))
     ),
     # A run is killed after the MERGE that makes a quarantined record a row, and a seek after its commit. The record stays open.
     "replay cut off by a seek": Schedule(
         Setting(), (*REREAD, until(0, "quarantine next"), ("kill", 0), ("seek", 1, "latest"), until(1, "quarantine next"), ("kill", 1))
     ),
     # A start on an old copy of the target rolls a record back, the newer target is put back, and a killed seek hides the loss.
-    "rolled back on an old copy": Schedule(Setting(), (*ROLLED_BACK, ("seek", 1, "table"), until(1, "epoch quarantine next"), ("kill", 1))),
+    "rolled back on an old copy": Schedule(Setting(), (*ROLLED_BACK, ("seek", 1, "table"), until(1, "fence quarantine next"), ("kill", 1))),
     # The target is restored from an old copy and an earlier run continues. The ledger, which is ahead, never gets its batch.
     "never in the ledger": Schedule(Setting(), (run(1), ROW, run(), ("copy", 0, 2), run(1, 6), ("delete", 0))),
     # A run is killed after the quarantine's commit, one seek skips the record, and another re-reads it as a row: row and open.

@@ -51,7 +51,9 @@ def walk(seed: int, mutations: Mutations = Mutations(), begin: Sequence[Op] = ()
     """One random schedule: after `begin`, each operation is chosen from the current state."""
     rng = random.Random(seed)
     roll = rng.random
-    setting = Setting(1 + (roll() < 0.3), 1 + int(roll() * 3), (1, 1, 2, 50)[int(roll() * 4)], "latest" if roll() < 0.1 else "earliest")
+    setting = Setting(
+        1 + (roll() < 0.3), 1 + int(roll() * 3), (1, 1, 2, 50)[int(roll() * 4)], "latest" if roll() < 0.1 else "earliest", roll() < 0.3
+    )
     world = World(setting, mutations)
     ops: list[Op] = []
     try:
@@ -124,6 +126,8 @@ HARMS: dict[str, tuple[float, Callable[[random.Random, World], Op]]] = {
     "clean": (4, lambda rng, world: ("clean", _which(rng))),
     "optimize": (2, lambda rng, world: ("optimize", rng.randrange(2))),
     "lose": (3, lambda rng, world: ("lose",)),
+    "erase": (4, lambda rng, world: ("erase", rng.randrange(5))),
+    "retire": (3, lambda rng, world: ("retire", rng.randrange(5))),
     "delete": (4, lambda rng, world: ("delete", rng.randrange(5))),
     "expire": (5, lambda rng, world: ("expire", rng.randrange(len(world.topic.partitions)), rng.randint(1, 5))),
     "recreate": (3, lambda rng, world: ("recreate",)),

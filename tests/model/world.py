@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, Literal
 
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId
+from ingest.delta.batch_commit import FENCE, BatchId
+from ingest.delta.posting import Why
 from ingest.kafka.topic_state import TopicId, TopicState
-from ingest.ledger.ledger_reader import LedgerState, Newest, cut_since, unledgered
+from ingest.ledger.books import BEGIN, logged_lines
+from ingest.ledger.ledger_line import Line, OfTable
+from ingest.ledger.ledger_reader import LedgerState, Newest, written
 from ingest.recovery import state_reader
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.recovery.start_state import CheckpointState, RowCount, StartState
-from tests.model.count import Known, LedgerRow, batch_commits
-from tests.model.delta import NAME, PIPELINE, Log, Table, Version
+from tests.model.count import PLACES, batch_commits, counted
+from tests.model.delta import Log, Table
 from tests.model.driver import ERRORS, Driver, Mutations
 from tests.model.invariants import Invariants, Violation
 from tests.model.kafka import NAME as TOPIC
@@ -26,19 +28,20 @@ from tests.model.kafka import Record, Topic
 from tests.model.writer import LEDGER, QUARANTINE, TARGET
 
 Op = tuple[Any, ...]
-PLACES: Any = SimpleNamespace(name=f"{PIPELINE}.{NAME}", pipeline=PIPELINE, table=NAME)
 # These errors may end a driver although nothing was harmed: another driver causes them, or a user's wrong arguments.
+OF_TABLE: tuple[OfTable, OfTable] = ("target", "quarantine")
 HARMLESS = {"FENCED", "GAP_NOT_ACCEPTED", "OFFSETS_INVALID", "CONFLICT"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings that do not change during a schedule."""
+    """Settings that do not change during a schedule. `spark`: a statement on the target cannot say what it adds."""
 
     partitions: int = 1
     limit: int = 2
     ledger_every: int = 1
     starting: Literal["earliest", "latest"] = "earliest"
+    spark: bool = False
 
 
 class World:
@@ -63,6 +66,7 @@ class World:
         self.harmed: set[str] = set()
         self.limit_met = self.beneath = False
         self._replaced: set[int] = set()
+        self.removed: set[int] = set()
         self._saved: tuple[list[Table | None], dict[int, str], dict[Any, int]] | None = None
         self.invariants = Invariants(self)
 
@@ -89,48 +93,42 @@ class World:
         start_state = StartState(PLACES.name, target, quarantine, ledger, checkpoint, broker())
         if not start_state.needs_count:
             return start_state
-        known = Known(self.tables, roll_backs_count=self.mutations.roll_backs_count)
-        return replace(start_state, count=RowCount(tuple(map(str, known.missing())), tuple(map(str, known.unknown()))))
-
-    def unledgered(self, log: Log, known: LedgerState) -> list[tuple[Version, BatchCommit]]:
-        return unledgered(log, PLACES.name, known)  # type: ignore[arg-type, return-value]
+        account = counted(self.tables)
+        missing, unknown = (
+            [*map(str, (*each[0], *each[1]))]
+            for each in zip(*((h.wrong, h.strays) for h in (account.target, account.quarantine)), strict=True)
+        )
+        return replace(start_state, count=RowCount(tuple(missing), tuple(unknown)))
 
     def _ledger_state(self) -> LedgerState:
         table = self.tables[LEDGER]
         if table is None or not table.newest.rows:
             return LedgerState()
-        rows: dict[tuple[str, int, int, int, int], LedgerRow] = table.newest.rows  # type: ignore[assignment]
-        highest = max(key[1] for key in rows)
-        numbers: dict[int, set[int]] = {}
-        reached: dict[tuple[str, int], int] = {}
-        for (kind, e, n, p, _), row in rows.items():
-            if kind == "batch":
-                numbers.setdefault(e, set()).add(n)
-                reached[row.topic, p] = max(row.end, reached.get((row.topic, p), 0))
-        number = max(numbers.get(highest, {SEEK}))
-        newest = {key: row for key, row in rows.items() if key[1:3] == (highest, number) and key[0] in ("batch", "epoch")}
-        row = next(iter(newest.values()))
-        ends = {key[3]: row.end for key, row in newest.items()}
-        holes = frozenset(BatchId(e, n) for e, has in numbers.items() for n in range(FIRST_BATCH, max(has)) if n not in has)
+        lines: list[Line] = [*table.newest.rows]
         log: Any = Log(self.tables, LEDGER)
-        version, about = next(((each.version, each.about) for each in log.newest_first() if each.about), (-1, ""))
-        sought = frozenset(e for kind, e, n, _, _ in rows if kind == "epoch" and n == SEEK)
-        topics = {key[1]: row.topic for key, row in rows.items()}
-        newest_batch = Newest(BatchId(highest, number), TopicId(TOPIC, row.topic), ends, None, row.version)
-        return LedgerState(newest_batch, highest, about, reached, topics, sought, holes, cut_since(log, version, log.stamp(version)))
+        placed = [line for line in lines if line.posting.why in ("batch", *BEGIN)]
+        if not placed:
+            return LedgerState()
+        newest = max(line.batch_id for line in placed)
+        of_newest = [line for line in placed if line.batch_id == newest and line.posting.range is not None]
+        ends = {at.partition: at.end for line in of_newest if (at := line.posting.range) is not None}
+        reached: dict[tuple[str, int], int] = {}
+        for line in placed:
+            if line.posting.why == "batch" and (at := line.posting.range) is not None:
+                reached[line.topic.id, at.partition] = max(at.end, reached.get((line.topic.id, at.partition), 0))
+        topics = {line.posting.key.epoch: line.topic.id for line in sorted(placed, key=lambda line: line.topic.id)}
+        statement = max(line.id for line in lines if line.of_table == "target")
+        newest_batch = Newest(newest, of_newest[0].topic, ends, None, of_newest[0].version)
+        return LedgerState(newest_batch, statement, reached, topics, written(log, PLACES.name)[1])
 
     # For the invariants.
 
     def evidence(self) -> bool:
         """Whether anything is left that shows that batches were committed."""
         target, quarantine, ledger = self.tables
-        found = (
-            bool(self.checkpoints)
-            or any(batch_commit.kind == "batch" or batch_commit.why == "seek" for _, batch_commit in batch_commits(target))
-            or (target is not None and bool(target.newest.rows))
-        )
+        found = bool(self.checkpoints) or any(batch_commits(target)) or (target is not None and bool(target.newest.rows))
         found |= target is not None and BatchId.of(max(target.newest.txn, 0)).number != FENCE
-        found |= ledger is not None and any(key[0] == "batch" for key in ledger.newest.rows)
+        found |= ledger is not None and any(line.posting.why == "batch" for line in ledger.newest.rows)
         return found or (quarantine is not None and bool(quarantine.newest.rows))
 
     def blind(self) -> bool:
@@ -186,11 +184,11 @@ class World:
         self.drivers.pop(number, None)
 
     def _stop(self, number: int) -> None:
-        """Stop a run gracefully: it appends its pending rows to the ledger."""
+        """Stop a run gracefully: it posts what is left, and completes the ledger."""
         driver = self.drivers.pop(number, None)
         if driver is not None and driver.seeking is None and driver.at:
             try:
-                for _ in driver.ledger.append():
+                for _ in driver.finish():
                     pass
             except ERRORS as error:
                 self.error = error
@@ -219,6 +217,28 @@ class World:
             id = sorted(table.newest.rows)[nth % len(table.newest.rows)]
             table.delete(id)
             self.invariants.deleted.add(id)
+
+    def _erase(self, nth: int) -> None:
+        """An erasure of a row, under the run's lock."""
+        table = self.tables[TARGET]
+        if table is not None and table.newest.rows and not self.drivers:
+            id = sorted(table.newest.rows)[nth % len(table.newest.rows)]
+            self._remove(TARGET, id, "erasure")
+            self.invariants.deleted.add(id)
+
+    def _retire(self, nth: int) -> None:
+        """Retention of a record that is a row now, and that the ledger has."""
+        table, last = self.tables[QUARANTINE], self._ledger_state().newest
+        if table is not None and last is not None and not self.drivers:
+            settled = sorted(at for at, row in table.newest.rows.items() if row[2] == "replayed" and BatchId(*row[:2]) <= last.id)
+            if settled:
+                self._remove(QUARANTINE, settled[nth % len(settled)], "retention")
+
+    def _remove(self, which: int, key: Any, why: Why) -> None:
+        table, mutations = self.tables[which], self.mutations
+        assert table is not None
+        table.remove(key, why, self.new_id("w"), posted=not mutations.removed_unposted, removed=not mutations.posted_unremoved)
+        self.removed.add(which)
 
     def _harm(self, which: int, how: str) -> Table | None:
         table = self.tables[which]
@@ -298,11 +318,12 @@ class World:
             table.clean()
 
     def _forgotten(self, which: int, table: Table) -> None:
-        """Before the target's log is lost: record whether the ledger lacks batches, which are unknown from then on."""
-        ledger = self.tables[LEDGER]
-        ledgered = {key[1:3] for key in ledger.newest.rows} if ledger is not None else set()
-        if which == TARGET and any(
-            (batch_commit.id.epoch, batch_commit.id.number) not in ledgered for _, batch_commit in batch_commits(table)
+        """Before a log is lost: record whether the ledger lacks lines of it, which are unknown from then on."""
+        ledger, log = self.tables[LEDGER], Log(self.tables, which)
+        kept = ledger.newest.rows if ledger is not None else {}
+        if which != LEDGER and any(
+            line not in kept
+            for line in logged_lines(OF_TABLE[which], log, PLACES.name, -1, log.newest())  # type: ignore[arg-type]
         ):
             self.harmed.add("ledger")
 

@@ -6,10 +6,13 @@ It yields before each statement, and between a statement's beginning and its end
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ingest.delta.batch_commit import BatchCommit, BatchId, Kind, Snapshots
+from ingest.delta.batch_commit import BatchCommit, BatchId, Case, Project, Snapshots
+from ingest.delta.posting import Posting
+from ingest.ledger.projection import unwritten
+from tests.model.count import PLACES, logs
 from tests.model.delta import NAME, PIPELINE, Log, Version
 
 if TYPE_CHECKING:
@@ -31,15 +34,16 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """The effect of a statement on a table: all rows after it, its operation, and other fields of its Version. None commits nothing."""
+    """The effect of a statement on a table: all rows after it, its operation, its postings, and other fields of its Version."""
 
     rows: Mapping[Any, Any]
     operation: str = "MERGE"
+    postings: tuple[Posting, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
 Still = Callable[[], BatchCommit]
-Effect = Callable[[Any, BatchCommit], Change | None]
+Effect = Callable[[Any], Change | None]
 
 
 class Writer:
@@ -53,8 +57,9 @@ class Writer:
         self.logs = [Log(world.tables, which) for which in (TARGET, QUARANTINE, LEDGER)]
         self.place = ""
 
-    def batch_commit(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
-        return BatchCommit(kind, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, snapshots, "", self.world.topic_id(self.topic))
+    def batch_commit(self, case: Case, number: int, snapshots: Snapshots, postings: tuple[Posting, ...] = ()) -> BatchCommit:
+        topic = self.world.topic_id(self.topic)
+        return BatchCommit(case, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, snapshots, "", topic, postings)
 
     def commit(self, which: int, still: Still, change: Effect, *, reads: bool = True) -> Doing:
         version = yield from self.try_commit(which, still, change, reads=reads)
@@ -85,26 +90,25 @@ class Writer:
             self.mutations.epoch_ignored and BatchId.of(table.newest.txn).epoch > self.epoch
         ):
             return ""
-        since, changed = len(table.versions) - 1, change(table.newest.rows, batch_commit)
+        since, changed = len(table.versions) - 1, change(table.newest.rows)
         if changed is None:
             return ""
         self.place = f"{batch_commit.kind} {self.logs[which].table} at work"
         yield
         if world.tables[which] is not table:
             raise Stopped("TABLE_GONE", self.logs[which].table)
-        if failed := table.conflict(since, batch_commit, reads=reads):
+        if failed := table.conflict(since, fenced=True, reads=reads):
             return failed
+        batch_commit = replace(batch_commit, postings=(*batch_commit.postings, *changed.postings))
         table.commit(changed.operation, changed.rows if reads else table.newest.rows, batch_commit, **changed.more)
         world.invariants.committed(which, self.epoch)
         return ""
 
     def _own(self, which: int, batch_commit: BatchCommit, before: int) -> Version | None:
-        if self.mutations.writer_ignored:
-            log = self.logs[which].newest_first()
-            return next((each for each in log if each.batch_commit is not None and each.batch_commit.id == batch_commit.id), None)
-        for version in reversed(self.logs[which].since(before)):
+        fenced = [each for each in self.logs[which].since(-1 if self.mutations.writer_ignored else before) if each.fenced]
+        for version in reversed(fenced):
             there = version.batch_commit
-            if there is not None and (there.id, there.writer) == (batch_commit.id, batch_commit.writer):
+            if there is not None and there.id == batch_commit.id and (self.mutations.writer_ignored or there.writer == batch_commit.writer):
                 return version
         return None
 
@@ -112,7 +116,7 @@ class Writer:
         table = self.world.tables[which]
         return table is not None and table.newest.txn >= batch_commit.id.txn_version
 
-    def unfenced(self, which: int, change: Callable[[Any], Change | None]) -> Steps:
+    def unfenced(self, which: int, about: BatchCommit, change: Effect) -> Steps:
         for _ in range(TRIES_MAX):
             self.place = f"{self.logs[which].table} next"
             yield
@@ -126,7 +130,15 @@ class Writer:
             self.place = ""
             if self.world.tables[which] is not table:
                 raise Stopped("TABLE_GONE", self.logs[which].table)
-            if not table.conflict(since, None, reads=True):
-                table.commit(changed.operation, changed.rows, **changed.more)
+            if not table.conflict(since, fenced=False, reads=True):
+                table.commit(changed.operation, changed.rows, about, **changed.more)
                 return
         raise Stopped("CONFLICT", "too many conflicts")
+
+    def project(self) -> Steps:
+        """Append to the ledger what it lacks."""
+        lines, snapshots = unwritten(logs(self.world.tables), PLACES.name)
+        if lines:
+            about = BatchCommit(Project(), PIPELINE, NAME, snapshots=snapshots)
+            yield from self.unfenced(LEDGER, about, lambda there: Change({**there, **dict.fromkeys(lines)}, "WRITE"))
+            yield
