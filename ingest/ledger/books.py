@@ -116,7 +116,8 @@ def read_books(engine: Engine, places: Places, version: int | None = None) -> Bo
         logged |= _statements(logged_lines(table, log, places.name, -1, versions[table]))  # type: ignore[arg-type]
     differing = [line for at, lines in kept.items() if at in logged and {*lines} != {*logged[at]} for line in logged[at]]
     lines = [line for each in (kept | logged).values() for line in each]
-    lines += _completing(engine, places, lines, logs.target)
+    # The commits themselves must be there: a copy that was put in the table's place has other versions.
+    lines += _completing(engine, places, lines, [line for each in logged.values() for line in each], logs.target)
     rebuilds = [line for line in lines if line.posting.why == "rebuild"]
     newest = max(rebuilds, key=lambda line: line.id, default=None)
     first, until = (0, 0) if newest is None else (newest.posting.key.epoch, newest.id.epoch)
@@ -168,10 +169,10 @@ def joined(lines: Sequence[Line]) -> tuple[Line, ...]:
     return tuple(found.values())
 
 
-def _completing(engine: Engine, places: Places, lines: Sequence[Line], log: DeltaLog) -> Iterator[Line]:
+def _completing(engine: Engine, places: Places, lines: Sequence[Line], logged: Sequence[Line], log: DeltaLog) -> Iterator[Line]:
     """What the newest batches of Spark's writer added: no later commit says it yet."""
     said = {line.posting.key for line in lines if line.posting.range is None and line.posting.target is not None}
-    left = [line for line in lines if line.posting.is_open and line.posting.key not in said]
+    left = [line for line in logged if line.posting.is_open and line.posting.key not in said]
     if not left or (state := log.state()) is None:
         return
     ids = hashed_ids(state)

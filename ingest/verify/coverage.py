@@ -17,8 +17,8 @@ from ingest.verify.count import Account, account
 class Coverage:
     """The offsets of one topic (by id) that the table accounts for, by partition.
 
-    `begins`: the lowest offset at which an epoch of this topic started. `whole`: offsets in batches without missing rows, and in accepted
-    gaps. `ends`: the highest end of any batch. `known` is False if target or quarantine contains rows of batches that are in neither ledger
+    `begins`: the lowest offset at which an epoch of this topic started. `whole`: offsets in batches of which it is known that no rows
+    are missing, and in accepted gaps. `ends`: the highest end of any batch. `known` is False if target or quarantine contains rows of batches that are in neither ledger
     nor log: then nothing can be concluded about earlier offsets. `written_off` are the postings of what is missing.
     """
 
@@ -58,7 +58,8 @@ def covered(counted: Account, topic_id: str) -> Coverage:
             continue
         if at is None:
             continue
-        whole[partition] = Intervals.union([whole.get(partition, EMPTY), Intervals.of([(at.start, at.end)])])
+        if line.posting.key not in books.unsettled:
+            whole[partition] = Intervals.union([whole.get(partition, EMPTY), Intervals.of([(at.start, at.end)])])
         if line.posting.why != "gap":
             begins[partition] = min(at.start, begins.get(partition, at.start))
         if line.posting.why in READ:
