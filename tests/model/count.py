@@ -36,7 +36,7 @@ def logs(tables: Tables) -> Logs:
 def storage(tables: Tables) -> Iterator[None]:
     """Inside, the engine's functions read these tables. Only what would ask Delta and SQL is modelled."""
 
-    def sums_at(_: Any, at: Any, *__: Any) -> Mapping[Key, Sums]:
+    def sums_at(_: Any, at: Any, *__: Any, **___: Any) -> Mapping[Key, Sums]:
         table = tables[TABLES.index(at.path)]
         if table is None:
             return {}
@@ -100,6 +100,11 @@ def findings(tables: Tables, topic: str, bounds: Mapping[int, int]) -> list[str]
     """The findings of verify when all drivers have ended; `bounds` are the end offsets of the topic."""
     account = counted(tables)
     said = [str(each) for each in balance.check(account.books)]
+    told = {(line.posting.key, line.id) for line in account.books.lines if line.posting.range is None and not line.posting.is_open}
+    for version, batch_commit in batch_commits(tables[0]):
+        for each in batch_commit.opened:
+            if not any(key == each.key and id != batch_commit.id for key, id in told):
+                said.append(f"{each.key}: no statement after version {version.version} says what it added")
     for held in (account.target, account.quarantine):
         said += [f"{held.name}, {key}: {wrong} is missing" for key, wrong in held.wrong.items()]
         said += [f"{held.name}, {key}: rows of no batch" for key in held.strays]
