@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingest.delta.delta_sql import Engine
-from ingest.delta.posting import NOTHING, Posting
+from ingest.delta.posting import NOTHING, Key, Posting, Sums
 from ingest.kafka.intervals import EMPTY, Intervals
 from ingest.ledger.books import BEGIN, READ, read_books
 from ingest.runtime.places import Places
-from ingest.verify.count import Account, account
+from ingest.verify.count import Account, Held, account
 
 
 @dataclass(frozen=True)
 class Coverage:
     """The offsets of one topic (by id) that the table accounts for, by partition.
 
-    `begins`: the lowest offset at which an epoch of this topic started. `whole`: offsets in batches of which it is known that no rows
-    are missing, and in accepted gaps. `ends`: the highest end of any batch. `known` is False if target or quarantine contains rows of batches that are in neither ledger
-    nor log: then nothing can be concluded about earlier offsets. `written_off` are the postings of what is missing.
+    `begins`: the lowest offset at which an epoch of this topic started. `whole`: offsets in batches of which it is known that no rows are
+    missing, and in accepted gaps. `ends`: the highest end of any batch. `known` is False if target or quarantine contains rows of batches
+    that are in neither ledger nor log: then nothing can be concluded about earlier offsets. `written_off` are the postings of what is
+    missing.
     """
 
     begins: Mapping[int, int]
@@ -76,12 +78,23 @@ def covered(counted: Account, topic_id: str) -> Coverage:
 
 
 def _written_off(counted: Account) -> list[Posting]:
-    """The postings that take what is missing out of the books, so that they balance while it is read again."""
-    found = []
-    for key in sorted({*counted.target.missing, *counted.quarantine.missing}):
-        target, quarantine = (each.missing.get(key, NOTHING) for each in (counted.target, counted.quarantine))
-        found.append(Posting(key, "write-off", target=-target, quarantine=-quarantine))
-    return found
+    """The postings that take what is missing out of the books, so that they balance while it is read again.
+
+    What an earlier seek has written off may be there again, because a RESTORE went forward: that is taken back.
+    """
+    off: Counter[tuple[str, Key]] = Counter()
+    for line in counted.books.of("write-off"):
+        off["target", line.posting.key] += line.posting.inserted
+        off["quarantine", line.posting.key] += line.posting.quarantine.rows
+
+    def correction(held: Held, key: Key) -> Sums:
+        wrong = held.wrong.get(key, NOTHING)
+        return -wrong if wrong.rows >= min(0, off[held.name, key]) else NOTHING
+
+    target, quarantine = counted.target, counted.quarantine
+    keys = sorted({*target.wrong, *quarantine.wrong})
+    found = (Posting(key, "write-off", target=correction(target, key), quarantine=correction(quarantine, key)) for key in keys)
+    return [each for each in found if each.target or each.quarantine]
 
 
 def shortage(engine: Engine, places: Places) -> tuple[tuple[str, ...], tuple[str, ...]]:
