@@ -96,15 +96,18 @@ def batch_commits(table: Table | None) -> Iterator[tuple[Version, BatchCommit]]:
             yield version, version.batch_commit
 
 
+def unsaid(tables: Tables) -> list[str]:
+    """The batches in the log of which no later statement says what they added."""
+    lines = counted(tables).books.lines
+    told = {(line.posting.key, line.id) for line in lines if line.posting.range is None and not line.posting.is_open}
+    opened = [(each.key, batch_commit.id) for _, batch_commit in batch_commits(tables[0]) for each in batch_commit.opened]
+    return [f"{key} stays open" for key, of in opened if not any(key == other and of != id for other, id in told)]
+
+
 def findings(tables: Tables, topic: str, bounds: Mapping[int, int]) -> list[str]:
     """The findings of verify when all drivers have ended; `bounds` are the end offsets of the topic."""
     account = counted(tables)
     said = [str(each) for each in balance.check(account.books)]
-    told = {(line.posting.key, line.id) for line in account.books.lines if line.posting.range is None and not line.posting.is_open}
-    for version, batch_commit in batch_commits(tables[0]):
-        for each in batch_commit.opened:
-            if not any(key == each.key and id != batch_commit.id for key, id in told):
-                said.append(f"{each.key}: no statement after version {version.version} says what it added")
     for held in (account.target, account.quarantine):
         said += [f"{held.name}, {key}: {wrong} is missing" for key, wrong in held.wrong.items()]
         said += [f"{held.name}, {key}: rows of no batch" for key in held.strays]
