@@ -99,8 +99,10 @@ class Epoch:
         """Post what is left, and complete the ledger. Raises RunStopped FENCED, and the errors of `LookBack.again`."""
         log, statements = self.ledger.logs.target, self.ledger.writer
         if self.unposted and (state := log.state()) is not None:
-            last = BatchId.of(state.transactions[self.fence.app_id])
-            statements.post(log, self.writer.batch_commit(State(), last.number + 1, self.look_back.again(), tuple(self.unposted)))
+            last, key = BatchId.of(state.transactions[self.fence.app_id]), self.unposted[0].key
+            # A batch that failed after its commit has posted it already.
+            if last == max(self.fence.id, BatchId(key.epoch, key.batch)):
+                statements.post(log, self.writer.batch_commit(State(), last.number + 1, self.look_back.again(), tuple(self.unposted)))
             self.unposted.clear()
         self.ledger.append(session)
 
