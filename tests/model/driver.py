@@ -65,6 +65,7 @@ class Mutations:
     epoch_ignored: bool = False
     passed_over: bool = False
     unsaid: bool = False
+    told_twice: bool = False
     removed_unposted: bool = False
     posted_unremoved: bool = False
 
@@ -112,9 +113,10 @@ class Driver(Writer):
         """Post what is left, and complete the ledger."""
         state: Any = self.logs[TARGET].state()
         if self.unposted and state is not None:
-            number = BatchId.of(max((state.snapshot and list(state.transactions.values())) or [0])).number + 1
-            batch_commit = self.batch_commit(State(), number, self._again(), tuple(self.unposted))
-            yield from self.commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
+            last, key = BatchId.of(max([0, *state.transactions.values()])), self.unposted[0].key
+            if self.mutations.told_twice or last == max(BatchId(self.epoch, FENCE), BatchId(key.epoch, key.batch)):
+                batch_commit = self.batch_commit(State(), last.number + 1, self._again(), tuple(self.unposted))
+                yield from self.commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
         yield from self.project()
 
     # Opening an epoch.

@@ -101,6 +101,7 @@ def _deleted_too() -> Sequence[Patch]:
 
 
 GOOD: Op = ("produce", 0, ((0, 0, "good"), (1, 10, "good"), (2, 20, "good")))
+MANY: Op = ("produce", 0, tuple((id, 10 * id, "good") for id in range(6)))
 ODD: Op = ("produce", 0, ((3, 30, "odd"), (4, 40, "odd")))
 RUN = run(0, 60)
 SEEK: tuple[Op, ...] = (("kill", 0), ("seek", 1, "earliest"), run(1, 60))
@@ -125,6 +126,11 @@ BUGS = (
     Mutant("a removal without its posting", mutations=Mutations(removed_unposted=True), begin=(GOOD, RUN, ("kill", 0), ("erase", 0))),
     Mutant("a record passed over is booked as there before", mutations=Mutations(passed_over=True)),
     Mutant("nobody says what Spark's writer added", mutations=Mutations(unsaid=True)),
+    Mutant(
+        "what Spark's writer added is said twice",
+        mutations=Mutations(told_twice=True),
+        begin=(MANY, ("go", 0, 40), ("stop", 0), ("go", 1, 9)),
+    ),
     Mutant("write-off forgotten", _no_write_off, begin=RESTORED),
     Mutant("write-off of what a DELETE took", _deleted_too, begin=(GOOD, RUN, ("kill", 0), ("delete", 0), *SEEK)),
     Mutant("no look back after a statement", mutations=Mutations(never_looks_back=True)),
