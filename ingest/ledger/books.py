@@ -108,9 +108,11 @@ def read_books(engine: Engine, places: Places, version: int | None = None) -> Bo
     """
     logs = Logs.of(places, engine.session)
     stored = ledger_lines(engine, places) if logs.ledger.state() is not None else []
-    version = version_of(logs.target) if version is None else version
-    versions = {"target": version, "quarantine": version_of(logs.quarantine)}
-    kept = _statements(line for line in stored if line.version <= versions[line.of_table])
+    now = {"target": version_of(logs.target), "quarantine": version_of(logs.quarantine)}
+    version = now["target"] if version is None else version
+    versions = now | {"target": version}
+    # A line beyond the newest version is of a table that was dropped, or put back: its rows are missing.
+    kept = _statements(line for line in stored if not versions[line.of_table] < line.version <= now[line.of_table])
     logged: dict[tuple[object, ...], list[Line]] = {}
     for table, log in (("target", logs.target), ("quarantine", logs.quarantine)):
         logged |= _statements(logged_lines(table, log, places.name, -1, versions[table]))  # type: ignore[arg-type]

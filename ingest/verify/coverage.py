@@ -74,13 +74,14 @@ def covered(counted: Account, topic_id: str) -> Coverage:
     if not any(line.posting.key.epoch == first and line.posting.why in ("first", "seek", "rebuild") for line in here):
         begins = dict.fromkeys(begins, 0)  # the start of the first epoch is lost: it may have been any offset
     known = not (counted.target.strays or counted.quarantine.strays)
-    return Coverage(begins, whole, ends, known, tuple(_written_off(counted)))
+    return Coverage(begins, whole, ends, known, tuple(_written_off(counted, topic_id)))
 
 
-def _written_off(counted: Account) -> list[Posting]:
-    """The postings that take what is missing out of the books, so that they balance while it is read again.
+def _written_off(counted: Account, topic_id: str) -> list[Posting]:
+    """The postings that take what is missing of this topic out of the books, so that they balance while it is read again.
 
-    What an earlier seek has written off may be there again, because a RESTORE went forward: that is taken back.
+    What an earlier seek has written off may be there again, because a RESTORE went forward: that is taken back. What is missing of another
+    topic can never be read again, so it stays a finding.
     """
     off: Counter[tuple[str, Key]] = Counter()
     for line in counted.books.of("write-off"):
@@ -88,8 +89,8 @@ def _written_off(counted: Account) -> list[Posting]:
         off["quarantine", line.posting.key] += line.posting.quarantine.rows
 
     def correction(held: Held, key: Key) -> Sums:
-        wrong = held.wrong.get(key, NOTHING)
-        return -wrong if wrong.rows >= min(0, off[held.name, key]) else NOTHING
+        wrong, here = held.wrong.get(key, NOTHING), counted.lines[key].topic.id == topic_id
+        return -wrong if (here if wrong.rows >= 0 else wrong.rows >= off[held.name, key]) else NOTHING
 
     target, quarantine = counted.target, counted.quarantine
     keys = sorted({*target.wrong, *quarantine.wrong})
