@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingest.delta.batch_commit import Batch, BatchCommit, Fence
-from ingest.delta.posting import NOTHING, Key
+from ingest.delta.batch_commit import NO_BATCH, Batch, BatchCommit, BatchId, Fence
+from ingest.delta.posting import NOTHING, Key, Sums
 from tests.model.count import counted, findings, unsaid
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Invariants:
         self.gaps: set[Position] = set()
         self.put: dict[tuple[Key, str, int, int], int] = {}
         self.deleted: set[int] = set()
+        self.stored: tuple[BatchId, dict[int, Sums]] = NO_BATCH, {}
         self.owner = 0
         self.excused: set[str] = set()
 
@@ -74,12 +75,18 @@ class Invariants:
             raise Violation("I8", f"two writers share epoch {epoch}")
         if batch_commit.kind == "start":
             self.origins |= {(batch_commit.topic.id, each.partition): each.start for each in batch_commit.ranges}
-        if which == 0 and isinstance(batch_commit.case, Batch):
-            quarantine = self.world.tables[1]
-            records = quarantine.newest.sums() if quarantine is not None else {}
+        if isinstance(batch_commit.case, Batch):
+            mine = {
+                key.partition: sums
+                for key, sums in table.newest.sums().items()
+                if (key.epoch, key.batch) == (epoch, batch_commit.id.number)
+            }
+            if which == 1:
+                self.stored = batch_commit.id, mine
+            records = self.stored[1] if self.stored[0] == batch_commit.id else {}
             for each in batch_commit.ranges:
                 key = Key(epoch, batch_commit.id.number, 0, each.partition)
-                put = sum(sums.get(key, NOTHING).rows for sums in (table.newest.sums(), records))
+                put = sum(sums.get(each.partition, NOTHING).rows for sums in (mine, records))
                 self.put[key, batch_commit.topic.id, each.start, each.end] = put
                 self.gaps -= {(batch_commit.topic.id, each.partition, offset) for offset in range(each.start, each.end)}
 

@@ -93,7 +93,7 @@ def _no_write_off() -> Sequence[Patch]:
 
 
 def _deleted_too() -> Sequence[Patch]:
-    def wrong(counted: Account) -> list[Posting]:
+    def wrong(counted: Account, _: str) -> list[Posting]:
         lacking = {key: each - counted.target.found.get(key, NOTHING) for key, each in counted.books.held("target").items()}
         return [Posting(key, "write-off", target=-each) for key, each in lacking.items() if each.rows > 0]
 

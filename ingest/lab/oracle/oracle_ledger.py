@@ -33,8 +33,8 @@ def check_sums(case: Case) -> Iterator[str]:
 
 
 def _gone(lake: Lake, table: str) -> Mapping[Key, Sums]:
-    """What the test took and the books still have: a seek writes off what it finds missing, but not what a DELETE took."""
-    seen = max((seek.saw(table) for seek in lake.commits("target", "start", "seek")), default=-1)
+    """What the test took and the books still have: a seek writes off what it finds missing of its topic, but not what a DELETE took."""
+    seen = {seek.topic_id: seek.saw(table) for seek in lake.commits("target", "start", "seek")}
     deleted: list[tuple[int, dict[Key, Sums]]] = [(-1, {})]  # by the version from which on it is true
     lost: dict[Key, Sums] = {}
     operations = {commit.version: commit for commit in lake.logs[table]}
@@ -46,8 +46,8 @@ def _gone(lake: Lake, table: str) -> Mapping[Key, Sums]:
         elif commit.restored >= 0:
             after = next(each for since, each in reversed(deleted) if since <= commit.restored)
         deleted.append((version, after))
-        if version > seen:
-            lost = _sum(_sum(lost, taken), _sum(before, after, -1))
+        fresh = (key for key in taken.keys() | before.keys() | after.keys() if version > seen.get(lake.topics.get(key[0], ""), -1))
+        lost |= {key: each for key, each in _sum(_sum(lost, taken), _sum(before, after, -1)).items() if key in {*fresh}}
     return _sum(lost, deleted[-1][1])
 
 
