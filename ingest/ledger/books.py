@@ -124,6 +124,9 @@ def read_books(engine: Engine, places: Places, version: int | None = None) -> Bo
     newest = max(rebuilds, key=lambda line: line.id, default=None)
     first, until = (0, 0) if newest is None else (newest.posting.key.epoch, newest.id.epoch)
     lines.sort(key=lambda line: (line.posting.key, line.id))
+    # On a copy that lacks the statement which said what a batch added, another one says it again.
+    again = {line.posting: line for line in reversed(lines) if line.completes}
+    lines = [line for line in lines if not line.completes or again[line.posting] is line]
     former = tuple(line for line in lines if line.posting.key.epoch < first and line.posting.why == "gap")
     late = len(logged.keys() - kept.keys())
     since = [line for line in lines if line.posting.key.epoch >= first]
@@ -173,7 +176,7 @@ def joined(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 def _completing(engine: Engine, places: Places, lines: Sequence[Line], logged: Sequence[Line], log: DeltaLog) -> Iterator[Line]:
     """What the newest batches of Spark's writer added: no later commit says it yet."""
-    said = {line.posting.key for line in lines if line.posting.range is None and line.posting.target is not None}
+    said = {line.posting.key for line in lines if line.completes}
     left = [line for line in logged if line.posting.is_open and line.posting.key not in said]
     if not left or (state := log.state()) is None:
         return

@@ -50,6 +50,11 @@ class Line:
         first = self.posting.key.epoch
         return range(first, self.id.epoch if self.posting.why == "rebuild" else first + 1)
 
+    @property
+    def completes(self) -> bool:
+        """Whether it says what an earlier statement has added, which was open."""
+        return self.posting.why in ("batch", "replay") and self.posting.range is None
+
     def row(self) -> dict[str, Any]:
         """The line as the ledger's columns (`LEDGER_FIELDS`)."""
         at, posting = self.id, dict(zip(POSTING, self.posting.fields(), strict=True))
