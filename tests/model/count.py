@@ -99,7 +99,7 @@ def batch_commits(table: Table | None) -> Iterator[tuple[Version, BatchCommit]]:
 def unsaid(tables: Tables) -> list[str]:
     """The batches in the log of which no later statement says what they added."""
     lines = counted(tables).books.lines
-    told = {(line.posting.key, line.id) for line in lines if line.posting.range is None and not line.posting.is_open}
+    told = {(line.posting.key, line.id) for line in lines if line.completes}
     opened = [(each.key, batch_commit.id) for _, batch_commit in batch_commits(tables[0]) for each in batch_commit.opened]
     return [f"{key} stays open" for key, of in opened if not any(key == other and of != id for other, id in told)]
 

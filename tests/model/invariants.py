@@ -112,7 +112,9 @@ class Invariants:
                 (key, put, start, end) for (key, t, start, end), put in self.put.items() if (t, key.partition) == (topic, gap.partition)
             ]
             whole = all(
-                account.books.known(key) and there(key) >= put for key, put, start, end in here if start < gap.end and end > gap.start
+                account.books.known(key) and key not in account.books.unsettled and there(key) >= put
+                for key, put, start, end in here
+                if start < gap.end and end > gap.start
             )
             read = {o for *_, start, end in here for o in range(start, end)}
             if whole and set(range(gap.start, gap.end)) <= read and not world.blind():
