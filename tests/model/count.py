@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -97,11 +98,13 @@ def batch_commits(table: Table | None) -> Iterator[tuple[Version, BatchCommit]]:
 
 
 def unsaid(tables: Tables) -> list[str]:
-    """The batches in the log of which no later statement says what they added."""
-    lines = counted(tables).books.lines
-    told = {(line.posting.key, line.id) for line in lines if line.completes}
+    """The batches in the log of which no later statement, or more than one, says what they added."""
+    log = tables[0].versions[tables[0].log_from :] if tables[0] is not None else []
+    said = Counter(each.key for version in log if version.batch_commit for each in version.batch_commit.postings if each.range is None)
+    told = {(line.posting.key, line.id) for line in counted(tables).books.lines if line.completes}
     opened = [(each.key, batch_commit.id) for _, batch_commit in batch_commits(tables[0]) for each in batch_commit.opened]
-    return [f"{key} stays open" for key, of in opened if not any(key == other and of != id for other, id in told)]
+    found = [f"{key} stays open" for key, of in opened if not any(key == other and of != id for other, id in told)]
+    return [*found, *(f"{key} is said {said[key]} times" for key, _ in opened if said[key] > 1)]
 
 
 def findings(tables: Tables, topic: str, bounds: Mapping[int, int]) -> list[str]:

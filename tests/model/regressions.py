@@ -12,10 +12,12 @@ MORE: Op = ("produce", 0, ((4, 40, "good"), (5, 50, "poison")))
 BAD: Op = ("produce", 0, ((1, 10, "poison"),))
 ROW: Op = ("produce", 0, ((0, 0, "good"),))
 ODD: Op = ("produce", 0, ((3, 30, "odd"),))
+MANY: tuple[Op, ...] = tuple(("produce", 0, ((id, 10 * id, "good"),)) for id in range(9))
 STRICT, LAX = ("strict", True), ("strict", False)
 LATE = Setting(ledger_every=50)
 SMALL = Setting(limit=1)
 SMALL_LATE = Setting(limit=1, ledger_every=50)
+SPARK = Setting(spark=True)
 
 
 def run(number: int = 0, steps: int = 99) -> Op:
@@ -219,4 +221,18 @@ FLAWS: Named = {
     "skipped, re-read under another contract": Schedule(SMALL, (*SKIPPED, LAX, MORE, *seek("earliest"), run())),
     # The skipped record makes its own re-read a duplicate. The batch inserts nothing, so a later loss goes unnoticed.
     "skipped, re-read, and the quarantine lost": Schedule(SMALL, (*SKIPPED, *seek("earliest"), run(), ("kill", 0), ("drop", 1))),
+    # A copy that lacks the batch is put in the target's place. Its versions seem to say what the batch added.
+    "an open batch on a copy": Schedule(SPARK, (ROW, run(0, 28), ("copy", 0, 1))),
+    # A run is stopped after a batch's commit, which said what its predecessor added, and says it again.
+    "said twice": Schedule(Setting(limit=1, ledger_every=50, spark=True), (*MANY, run(0, 40), ("stop", 0))),
+    # The target is restored from a copy that lacks the statement that says what the newest batch added, and the next start says it again.
+    "said again on a copy": Schedule(
+        Setting(starting="latest", spark=True), (run(0, 2), run(0, 15), ROW, run(0, 9), ("stop", 0), ("copy", 0, 1))
+    ),
+    # The target is dropped. Its former batches count as missing only as far as the new table has as many versions.
+    "a longer life before": Schedule(Setting(limit=1), (*MANY, run(0, 99), ("drop", 0))),
+    # The quarantine loses a record of a topic that is recreated, and the seek to the new one writes the record off.
+    "written off with its topic": Schedule(
+        Setting(), (BAD, ("seek", 1, "earliest"), run(0, 28), ("copy", 1, 1), ("recreate",), run(1, 7), run(1, 8))
+    ),
 }
