@@ -100,7 +100,8 @@ def batch_commits(table: Table | None) -> Iterator[tuple[Version, BatchCommit]]:
 def unsaid(tables: Tables) -> list[str]:
     """The batches in the log of which no later statement, or more than one, says what they added."""
     log = tables[0].versions[tables[0].log_from :] if tables[0] is not None else []
-    said = Counter(each.key for version in log if version.batch_commit for each in version.batch_commit.postings if each.range is None)
+    commits = (version.batch_commit for version in log if version.batch_commit is not None)
+    said = Counter(each.key for commit in commits for each in commit.postings if each.range is None and each.why == "batch")
     told = {(line.posting.key, line.id) for line in counted(tables).books.lines if line.completes}
     opened = [(each.key, batch_commit.id) for _, batch_commit in batch_commits(tables[0]) for each in batch_commit.opened]
     found = [f"{key} stays open" for key, of in opened if not any(key == other and of != id for other, id in told)]
