@@ -61,7 +61,7 @@ class Books:
     @cached_property
     def topics(self) -> dict[int, str]:
         """The topic id of each epoch."""
-        return {epoch: line.topic.id for line in self.of(*READ, *BEGIN, "replay") for epoch in line.epochs}
+        return {epoch: line.topic.id for line in (*self.of(*BEGIN), *self.batches, *self.replays) for epoch in line.epochs}
 
     @cached_property
     def last(self) -> dict[int, int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Batches, and the offsets at which epochs begin.
-POSITIONED = "why IN ('batch', 'first', 'start', 'seek')"
+POSITIONED = "why IN ('batch', 'first', 'start', 'seek') AND start_offset IS NOT NULL"
 EPOCHS = "SELECT epoch, max(topic_id) AS topic_id, max(batch) AS last FROM {ledger} WHERE " + POSITIONED + " GROUP BY epoch"
 STATEMENT = """\
 SELECT statement_epoch AS epoch, max(statement_batch) AS number FROM {ledger} WHERE of_table = 'target'
@@ -80,7 +80,7 @@ def _state(engine: Engine, log: DeltaLog, name: str) -> LedgerState:
         return LedgerState()
     statement = engine.ask(STATEMENT, ledger=ledger)[0]
     highest = max(epochs, key=lambda row: int(row["epoch"]))
-    where = f"epoch = {highest['epoch']} AND batch = {highest['last']} AND {POSITIONED} AND start_offset IS NOT NULL"
+    where = f"epoch = {highest['epoch']} AND batch = {highest['last']} AND {POSITIONED}"
     rows = [Line.of(row) for row in engine.ask(f"SELECT * FROM {{ledger}} WHERE {where}", ledger=ledger)]
     rebuilds = engine.ask(REBUILDS, ledger=ledger)
     rebuilt = {epoch: row["topic_id"] for row in rebuilds for epoch in range(row["epoch"], row["statement_epoch"])}

@@ -15,6 +15,7 @@ from ingest.delta.posting import Key, Posting
 from ingest.delta.reachable import reverts
 from ingest.delta.table_state import TableState
 from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_line import lines_of
 from ingest.ledger.ledger_reader import LedgerState, Newest, read_ledger
 from ingest.recovery import refusals
 from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, RowCount, StartState, TargetState
@@ -80,7 +81,7 @@ def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger:
                 break
         elif isinstance(batch_commit.case, State):
             posted = max(posted, batch_commit.id)
-        said |= {each.key for each in batch_commit.postings if not each.is_open}
+        said |= {line.posting.key for line in lines_of("target", commit, batch_commit) if line.completes}
     txn = state.transactions.get(app_id(places.pipeline, places.table))
     since = (
         newest.snapshots.target.version
