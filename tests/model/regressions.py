@@ -235,4 +235,6 @@ FLAWS: Named = {
     "written off with its topic": Schedule(
         Setting(), (BAD, ("seek", 1, "earliest"), run(0, 28), ("copy", 1, 1), ("recreate",), run(1, 7), run(1, 8))
     ),
+    # Erasing a row of an open batch looked like the statement that says what the batch added.
+    "an erasure closes no batch": Schedule(SPARK, (ROW, run(0, 25), ("kill", 0), ("erase", 0))),
 }

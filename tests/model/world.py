@@ -106,11 +106,11 @@ class World:
             return LedgerState()
         lines: list[Line] = [*table.newest.rows]
         log: Any = Log(self.tables, LEDGER)
-        placed = [line for line in lines if line.posting.why in ("batch", *BEGIN)]
+        placed = [line for line in lines if line.posting.why in ("batch", *BEGIN) and line.posting.range is not None]
         if not placed:
             return LedgerState()
         newest = max(line.batch_id for line in placed)
-        of_newest = [line for line in placed if line.batch_id == newest and line.posting.range is not None]
+        of_newest = [line for line in placed if line.batch_id == newest]
         ends = {at.partition: at.end for line in of_newest if (at := line.posting.range) is not None}
         reached: dict[tuple[str, int], int] = {}
         for line in placed:
