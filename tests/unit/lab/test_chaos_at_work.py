@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ingest.contract.definition import Contract, load_contracts
-from ingest.delta.batch_commit import BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.batch_commit import Batch, BatchCommit, BatchId, Fence, Snapshot, Snapshots
 from ingest.lab.chaos import chaos_run, upkeep
 from ingest.lab.chaos import scene as chaos_scene
 from ingest.lab.chaos.chaos_events import bodies, compared_columns, refused_kinds
@@ -148,8 +148,8 @@ def test_the_batches_done_are_counted_from_the_log_once_each_and_without_fences(
     log.mkdir(parents=True)
     assert scene.batches_done() == 0
     nowhere = Snapshot("id", 0, "")
-    for version, (kind, number) in enumerate((("epoch", 0), ("batch", 2), ("batch", 3))):
-        batch_commit = BatchCommit(kind, "shop", "orders", BatchId(1, number), "w", Snapshots(nowhere, nowhere))  # type: ignore[arg-type]
+    for version, (case, number) in enumerate(((Fence(), 0), (Batch(), 2), (Batch(), 3))):
+        batch_commit = BatchCommit(case, "shop", "orders", BatchId(1, number), "w", Snapshots(nowhere, nowhere))
         actions = [{"txn": {"appId": batch_commit.app_id, "version": batch_commit.id.txn_version}}]
         actions.append({"commitInfo": {"timestamp": 0, "operation": "MERGE", "userMetadata": batch_commit.to_json()}})
         (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
