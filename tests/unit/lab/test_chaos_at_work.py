@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ingest.contract.definition import Contract, load_contracts
-from ingest.delta.batch_commit import Batch, BatchCommit, BatchId, Fence, Snapshot, Snapshots
+from ingest.delta.batch_commit import Batch, BatchCommit, BatchId, Case, Fence, Snapshot, Snapshots
 from ingest.lab.chaos import chaos_run, upkeep
 from ingest.lab.chaos import scene as chaos_scene
 from ingest.lab.chaos.chaos_events import bodies, compared_columns, refused_kinds
@@ -148,7 +148,8 @@ def test_the_batches_done_are_counted_from_the_log_once_each_and_without_fences(
     log.mkdir(parents=True)
     assert scene.batches_done() == 0
     nowhere = Snapshot("id", 0, "")
-    for version, (case, number) in enumerate(((Fence(), 0), (Batch(), 2), (Batch(), 3))):
+    cases: tuple[tuple[Case, int], ...] = ((Fence(), 0), (Batch(), 2), (Batch(), 3))
+    for version, (case, number) in enumerate(cases):
         batch_commit = BatchCommit(case, "shop", "orders", BatchId(1, number), "w", Snapshots(nowhere, nowhere))
         actions = [{"txn": {"appId": batch_commit.app_id, "version": batch_commit.id.txn_version}}]
         actions.append({"commitInfo": {"timestamp": 0, "operation": "MERGE", "userMetadata": batch_commit.to_json()}})
