@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.commit import Commit
+from ingest.delta.delta_sql import Unreadable
 from ingest.delta.posting import Posting
 from ingest.kafka.topic_state import TopicId
 
@@ -66,8 +67,11 @@ class Line:
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Line:
-        """The inverse of `row`."""
-        posting = Posting.of_fields(row["why"], [None if row[name] is None else int(row[name]) for name in POSTING])
+        """The inverse of `row`. Raises Unreadable if somebody has changed it so that it is no line any more."""
+        try:
+            posting = Posting.of_fields(row["why"], [None if row[name] is None else int(row[name]) for name in POSTING])
+        except (ValueError, TypeError) as error:
+            raise Unreadable(f"the ledger has a line that no statement of ours has written ({error}): {dict(row)}") from error
         id, topic = BatchId(row["statement_epoch"], row["statement_batch"]), TopicId(row["topic"], row["topic_id"])
         at = (row["of_table"], row["version"], row["contract_hash"], row["committed_at"])
         return Line(posting, row["pipeline"], row["table"], id, row["writer"], topic, *at)
