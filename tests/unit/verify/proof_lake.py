@@ -1,25 +1,40 @@
-"""A lake that deltalake writes, for `ingest verify` without Spark: epochs, seeks and batches, and changes by other users."""
+"""A lake that deltalake writes, for `ingest verify` without Spark: epochs, seeks and batches, and changes by other users.
+
+The ledger is the product's own: `keep` completes it as a run does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.sql import types as T
 
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import FIRST_BATCH, SEEK, BatchCommit, BatchId, Counts, Kind, Snapshot, Snapshots
-from ingest.delta.delta_log import DeltaLog
+from ingest.delta.batch_commit import FENCED, FIRST_BATCH, SEEK, Batch, BatchCommit, BatchId, Case, Create, Seek, Snapshot, Snapshots, Swap
+from ingest.delta.contract_change import EVENT_ID_PROPERTY
+from ingest.delta.creation import create_operation, creation
+from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import DataFusion
-from ingest.delta.stored_rows import found
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.live_table import LiveTable
+from ingest.delta.posting import NOTHING, Key, Posting, Sums, by_key
+from ingest.delta.put import put
+from ingest.delta.row_sums import sums_of
+from ingest.delta.stored_rows import QUARANTINE, TARGET
+from ingest.delta.table_definitions import TableDefinition, definitions
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
-from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.ledger.books import Books, read_books
+from ingest.ledger.projection import append
 from ingest.quality.quality_proof import quality_proof
+from ingest.repair.retention import POSITIONS, remove
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from ingest.verify.balance import Finding
@@ -38,19 +53,31 @@ CONTRACT = Contract.model_validate(
 )
 TOPIC = TopicId("orders", "id")
 ENGINE = DataFusion()
-KINDS = {"int": pa.int64(), "str": pa.string(), "datetime": pa.timestamp("us", "UTC")}
-LEDGER = pa.schema([(each.name, KINDS[str(each.type).split(" ")[0]]) for each in fields(LedgerRow)])
+# Anybody may add rows to these without saying whose they are.
+_KINDS = {"id": T.LongType(), "_offset": T.LongType(), "_source": T.ShortType(), "_partition": T.IntegerType(), "_epoch": T.IntegerType()}
+TARGET_FIELDS = tuple(T.StructField(name, kind) for name, kind in {**_KINDS, "_batch": T.LongType()}.items())
+QUARANTINE_FIELDS = (
+    *(T.StructField(name, T.StringType()) for name in ("topic_id", "state")),
+    *(T.StructField(each.name.removeprefix("_"), each.dataType) for each in TARGET_FIELDS[1:]),
+)
+
+
+def sums(id: BatchId, partition: int, offsets: Sequence[int], ids: Sequence[int] | None = None) -> Sums:
+    """The sums of the rows, or else without `ids` the quarantined records, that one batch has put there."""
+    of_key = [np.full(len(offsets), value) for value in (id.epoch, id.number, 0, partition)]
+    columns = [pa.array(each, pa.int64()) for each in (*of_key, [*offsets], *([] if ids is None else [[*ids]]))]
+    found = by_key(sums_of([pa.RecordBatch.from_arrays(columns, [str(number) for number in range(len(columns))])]))
+    return found.get(Key(id.epoch, id.number, 0, partition), NOTHING)
 
 
 class Lake:
-    """Target, quarantine and ledger of one topic. Every record's event id is its offset. Epoch 1 is open from the start."""
+    """Target, quarantine and ledger of one topic. Every record's event id is its offset and `shift`. Epoch 1 is open from the start."""
 
     def __init__(self, folder: Path) -> None:
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), "shop", "orders")
-        self.ledger: list[LedgerRow] = []
-        self.topic, self.epoch, self.number, self.sought = TOPIC, 1, FIRST_BATCH, False
-        self.rows(())
-        self.records(())
+        self.topic, self.epoch, self.number, self.shift = TOPIC, 1, FIRST_BATCH, 0
+        self._create(TableDefinition(self.places.target, TARGET_FIELDS, {EVENT_ID_PROPERTY: '["id"]'}))
+        self._create(TableDefinition(self.places.quarantine, QUARANTINE_FIELDS))
 
     @property
     def target(self) -> DeltaTable:
@@ -61,27 +88,41 @@ class Lake:
         return DeltaTable(self.places.quarantine)
 
     @property
+    def ledger(self) -> DeltaTable:
+        return DeltaTable(self.places.ledger)
+
+    @property
     def here(self) -> BatchId:
         """The id of the next batch."""
         return BatchId(self.epoch, self.number)
 
+    def log(self, table: str = "target") -> DeltaLog:
+        """A new log reader, without cached versions."""
+        return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")
+
+    def snapshots(self, table: str = "target") -> Snapshot:
+        """The table's current snapshot."""
+        state = self.log(table).state()
+        assert state is not None
+        return state.snapshot
+
+    def clean(self, table: str, version: int) -> None:
+        """Clean up the log before `version`, as Delta does; a log checkpoint covers it."""
+        DeltaTable(f"{self.places.root}/{table}").create_checkpoint()
+        for each in range(version):
+            (Path(self.places.root) / table / "_delta_log" / f"{each:020}.json").unlink(missing_ok=True)
+
     def start(self) -> None:
         """Start the next epoch at the table's end offsets."""
-        self.epoch, self.number, self.sought = self.epoch + 1, FIRST_BATCH, False
+        self.epoch, self.number = self.epoch + 1, FIRST_BATCH
 
-    def seek(self, start: int, gaps: Sequence[tuple[int, int]] = ()) -> None:
-        """Start the next epoch at another offset. The ledger counts the existing rows of the batches that it re-reads from their start."""
+    def seek(self, start: int, gaps: Sequence[tuple[int, int]] = (), case: Case | None = None) -> None:
+        """Start the next epoch at another offset, and write off what is missing."""
         self.start()
-        self.sought = True
-        accepted = tuple(OffsetRange(0, *gap) for gap in gaps)
-        batch_commit = replace(self.batch_commit("seek", SEEK), ranges=(OffsetRange(0, start, start),), gaps=accepted, why="seek")
-        existing = found(ENGINE, self.places, None, None)
-        again = min([start, *(gap for gap, _ in gaps)])
-        for at, row in enumerate(self.ledger):
-            if row.kind == "batch" and row.topic_id == self.topic.id and row.start_offset >= again:
-                self.ledger[at] = replace(row, stood=sum(existing.get((row.epoch, row.batch, row.partition), (0, 0))))
-        self.rows((), batch_commit=batch_commit)
-        self._project(batch_commit)
+        key = Key(self.epoch, SEEK, 0, 0)
+        postings = [Posting(key, "seek", OffsetRange(0, start, start)), *(Posting(key, "gap", OffsetRange(0, *gap)) for gap in gaps)]
+        postings += coverage(ENGINE, self.places, self.topic.id).written_off
+        self.rows((), batch_commit=self.batch_commit(case or Seek("a test"), SEEK, *postings))
 
     def batch(
         self,
@@ -93,51 +134,103 @@ class Lake:
         duplicates: int = 0,
         gap: int = 0,
         partition: int = 0,
+        opened: bool = False,
     ) -> None:
-        """The next batch reads [start, end) and commits `rows` to the target and `poison` to the quarantine."""
-        self.put(self.cut_off(start, end, poison, duplicates=duplicates, gap=gap, partition=partition), rows)
+        """The next batch reads [start, end) and commits `rows` to the target and `poison` to the quarantine.
+
+        `opened`: the commit does not say how many rows it inserted.
+        """
+        posting = self.cut_off(start, end, poison, duplicates=duplicates, gap=gap, partition=partition)
+        if not opened:
+            posting = self.closed(posting, rows)
+        self.put(posting, rows)
 
     def cut_off(
         self, start: int, end: int, poison: Sequence[int] = (), *, duplicates: int = 0, gap: int = 0, partition: int = 0
-    ) -> BatchCommit:
-        """The next batch commits its quarantined records, and is cut off before its commit to the target."""
-        counts = Counts(end - start - gap, len(poison), duplicates)
-        ranges = (OffsetRange(partition, start, end),)
-        batch_commit = replace(self.batch_commit("batch", self.number), ranges=ranges, counts=((partition, counts),))
+    ) -> Posting:
+        """The next batch commits its quarantined records, and is cut off before its commit to the target. Returns its open posting."""
         if poison:
-            self.records(poison, batch_commit=batch_commit, partition=partition)
-        return batch_commit
+            self.records(poison, batch_commit=self.batch_commit(Batch(), self.number), partition=partition)
+        key, read = Key(self.epoch, self.number, 0, partition), end - start - gap
+        quarantine = sums(self.here, partition, poison)
+        return Posting(key, "batch", OffsetRange(partition, start, end), read, None, quarantine, None, duplicates)
 
-    def put(self, batch_commit: BatchCommit, rows: Sequence[int]) -> None:
+    def closed(self, posting: Posting, rows: Sequence[int]) -> Posting:
+        """The posting of a batch that inserts these rows. All other records are there already."""
+        present = posting.read - posting.quarantine.rows - posting.duplicate - len(rows)
+        target = sums(self.here, posting.key.partition, rows, [each + self.shift for each in rows])
+        return replace(posting, target=target, present=present)
+
+    def put(self, posting: Posting, rows: Sequence[int]) -> None:
         """The target's commit of a batch."""
-        self.rows(rows, batch_commit=batch_commit, partition=batch_commit.ranges[0].partition)
-        self._project(batch_commit)
+        self.rows(rows, batch_commit=self.batch_commit(Batch(), self.number, posting), partition=posting.key.partition)
         self.number += 1
+
+    def swap(self, start: int, end: int) -> None:
+        """Replace all rows by those of a rebuild, whose two epochs have read [start, end) without a fault."""
+        self.start()
+        first = self.epoch
+        self.start()
+        rows, middle = range(start, end), (start + end) // 2
+        halves = (BatchId(first, FIRST_BATCH), rows[: middle - start]), (BatchId(first, FIRST_BATCH + 1), rows[middle - start :])
+        found = [sums(id, 0, half, [each + self.shift for each in half]) for id, half in halves]
+        key = Key(self.epoch, SEEK, 0, 0)
+        postings = (
+            Posting(key, "start", OffsetRange(0, end, end)),
+            Posting(Key(first, 0, 0, 0), "rebuild", OffsetRange(0, start, end), end - start, found[0] + found[1]),
+        )
+        about = self.batch_commit(Swap(first, "a test"), SEEK, *postings)
+        columns = [self._rows(half, id, 0) for id, half in halves]
+        self._write("target", {name: pa.concat_arrays([each[name] for each in columns]) for name in columns[0]}, about, "overwrite")
+
+    def erase(self, *offsets: int, of: BatchId | None = None) -> None:
+        """Remove rows as an erasure does."""
+        of = of or BatchId(1, FIRST_BATCH)
+        found = [{"e": of.epoch, "b": of.number, "s": 0, "p": 0, "o": each} for each in offsets]
+        remove(DirectWriter(), self.places, pa.Table.from_pylist(found, POSITIONS), self.places.target, TARGET, "erasure")
+
+    def retire(self, *offsets: int, of: BatchId | None = None) -> None:
+        """Remove records from the quarantine as its retention does."""
+        of = of or BatchId(1, FIRST_BATCH)
+        found = [{"e": of.epoch, "b": of.number, "s": 0, "p": 0, "o": each} for each in offsets]
+        remove(DirectWriter(), self.places, pa.Table.from_pylist(found, POSITIONS), self.places.quarantine, QUARANTINE, "retention")
 
     def rows(
         self, offsets: Sequence[int], *, batch_commit: BatchCommit | None = None, of: BatchId | None = None, partition: int = 0
     ) -> None:
         """Add rows of a batch. Without a BatchCommit, another user adds them by hand."""
         id = of or (batch_commit.id if batch_commit else BatchId(1, FIRST_BATCH))
-        columns = {"id": pa.array(offsets, pa.int64()), "_partition": pa.array([partition] * len(offsets), pa.int32())}
-        columns |= {"_offset": columns["id"], "_epoch": pa.array([id.epoch] * len(offsets), pa.int32())}
-        self._write("target", {**columns, "_batch": pa.array([id.number] * len(offsets), pa.int64())}, batch_commit)
+        self._write("target", self._rows(offsets, id, partition), batch_commit)
+
+    def _rows(self, offsets: Sequence[int], id: BatchId, partition: int) -> dict[str, pa.Array]:
+        columns = {"id": pa.array([each + self.shift for each in offsets], pa.int64()), "_offset": pa.array(offsets, pa.int64())}
+        columns |= {"_source": pa.array([0] * len(offsets), pa.int16()), "_partition": pa.array([partition] * len(offsets), pa.int32())}
+        columns |= {"_epoch": pa.array([id.epoch] * len(offsets), pa.int32()), "_batch": pa.array([id.number] * len(offsets), pa.int64())}
+        return columns
 
     def records(
         self, offsets: Sequence[int], *, batch_commit: BatchCommit | None = None, of: BatchId | None = None, partition: int = 0
     ) -> None:
         """Add records of a batch to the quarantine."""
         id = of or (batch_commit.id if batch_commit else BatchId(1, FIRST_BATCH))
-        columns = {"topic_id": pa.array([self.topic.id] * len(offsets), pa.string())}
+        columns = {"topic_id": pa.array([self.topic.id] * len(offsets), pa.string()), "source": pa.array([0] * len(offsets), pa.int16())}
         columns |= {"partition": pa.array([partition] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
         columns |= {"state": pa.array(["open"] * len(offsets), pa.string()), "epoch": pa.array([id.epoch] * len(offsets), pa.int32())}
         self._write("quarantine", {**columns, "batch": pa.array([id.number] * len(offsets), pa.int64())}, batch_commit)
 
     def take(self, *offsets: int) -> None:
         """Remove rows with a partial overwrite, which is not a DELETE."""
-        rows = self.target.to_pyarrow_table()
-        kept = rows.filter(pc.invert(pc.is_in(rows["_offset"], pa.array(offsets, pa.int64()))))
-        write_deltalake(self.places.target, kept, mode="overwrite", predicate="_offset >= 0")
+        self._take("target", "_offset", offsets)
+
+    def take_records(self, *offsets: int) -> None:
+        """Remove records from the quarantine with a partial overwrite, which is not a DELETE."""
+        self._take("quarantine", "offset", offsets)
+
+    def _take(self, table: str, column: str, offsets: Sequence[int]) -> None:
+        path = f"{self.places.root}/{table}"
+        rows = DeltaTable(path).to_pyarrow_table()
+        kept = rows.filter(pc.invert(pc.is_in(rows[column], pa.array(offsets, pa.int64()))))
+        write_deltalake(path, kept, mode="overwrite", predicate=f"{column} >= 0")
 
     def vacuum(self, table: str = "target") -> None:
         """VACUUM without retention."""
@@ -148,46 +241,50 @@ class Lake:
         seen = self.verified()
         return content(CONTRACT, self.places, seen, quality_proof(ENGINE, CONTRACT, self.places, seen.tables["target"].version))
 
-    def verified(self) -> Verified:
-        """The result of verify, after writing the ledger. Its sums must add up, and without findings nothing may be missing."""
-        self._keep_ledger()
+    def verified(self, *, keep: bool = True) -> Verified:
+        """The result of verify, after completing the ledger. Its sums must add up, and without findings nothing may be missing."""
+        if keep:
+            self.keep()
         result = verify(ENGINE, CONTRACT, self.places)
         for rows in (result.target, result.quarantine):
-            less, more = rows.removed + rows.retired + rows.replaced + rows.missing, rows.surplus + rows.uncommitted
-            assert rows.found == rows.put - less + more and min(asdict(rows).values()) >= 0, rows
+            assert rows.found == rows.put - sum(rows.less.values()) + sum(rows.more.values()) and min(asdict(rows).values()) >= 0, rows
             assert result.findings or rows.missing == rows.surplus == 0, rows
         return result
 
-    def findings(self) -> tuple[Finding, ...]:
-        return self.verified().findings
+    def findings(self, *, keep: bool = True) -> tuple[Finding, ...]:
+        return self.verified(keep=keep).findings
 
-    def codes(self) -> list[str]:
-        return [each.code for each in self.findings()]
+    def codes(self, *, keep: bool = True) -> list[str]:
+        return [each.code for each in self.findings(keep=keep)]
+
+    def books(self) -> Books:
+        """The books, from the ledger as it is and the logs."""
+        return read_books(ENGINE, self.places)
 
     def coverage(self) -> Coverage:
-        self._keep_ledger()
         return coverage(ENGINE, self.places, self.topic.id)
 
-    def _keep_ledger(self) -> None:
-        rows = pa.Table.from_pylist([asdict(each) for each in self.ledger], LEDGER)
-        write_deltalake(self.places.ledger, rows, mode="overwrite")
+    def keep(self) -> None:
+        """Complete the ledger, as a run does."""
+        if not self.log("ledger").exists():
+            self._create(definitions(CONTRACT, self.places)[2])
+        append(DirectWriter(), self.places, Logs.of(self.places))
 
-    def batch_commit(self, kind: Kind, number: int) -> BatchCommit:
+    def batch_commit(self, case: Case, number: int, *postings: Posting) -> BatchCommit:
         """The BatchCommit of a statement of this epoch."""
-        target, quarantine = (Snapshot("id", table.version(), "") for table in (self.target, self.quarantine))
-        id = BatchId(self.epoch, number)
-        return BatchCommit(kind, "shop", "orders", id, "writer", Snapshots(target, quarantine), "hash", self.topic)
+        snapshots = Snapshots(self.snapshots(), self.snapshots("quarantine"))
+        return BatchCommit(case, "shop", "orders", BatchId(self.epoch, number), "writer", snapshots, "hash", self.topic, postings)
 
-    def _project(self, batch_commit: BatchCommit) -> None:
-        log = DeltaLog(LocalFiles(), self.places.target)
-        commit = log.commit(log.newest())
-        if batch_commit.id.number == FIRST_BATCH and not self.sought:
-            self.ledger += epoch_begin(commit, batch_commit)
-        self.ledger += count_rows(None, self.places, commit, batch_commit)
+    def _create(self, table: TableDefinition) -> None:
+        Path(table.path, "_delta_log").mkdir(parents=True)
+        about = BatchCommit(Create(), "shop", "orders")
+        put(LocalFiles(), LiveTable(LocalFiles(), table.path), about, create_operation(table), creation(table))
 
-    def _write(self, table: str, columns: dict[str, pa.Array], batch_commit: BatchCommit | None) -> None:
+    def _write(
+        self, table: str, columns: dict[str, pa.Array], about: BatchCommit | None, mode: Literal["append", "overwrite"] = "append"
+    ) -> None:
         properties = None
-        if batch_commit is not None:
-            transaction = Transaction(batch_commit.app_id, batch_commit.id.txn_version)
-            properties = CommitProperties(custom_metadata={"userMetadata": batch_commit.to_json()}, app_transactions=[transaction])
-        write_deltalake(f"{self.places.root}/{table}", pa.table(columns), mode="append", commit_properties=properties)
+        if about is not None:
+            transactions = [Transaction(about.app_id, about.id.txn_version)] if isinstance(about.case, FENCED) else None
+            properties = CommitProperties(custom_metadata={"userMetadata": about.to_json()}, app_transactions=transactions)
+        write_deltalake(f"{self.places.root}/{table}", pa.table(columns), mode=mode, commit_properties=properties)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
 from ingest.ledger.batch_history import BatchHistory
 from ingest.ledger.ledger_row import LedgerRow
+
 from ingest.verify.balance import check, pending, total
 
 

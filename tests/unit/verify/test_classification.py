@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from ingest.ledger.ledger_row import LedgerRow
 
 from ingest.kafka.intervals import Intervals
 from ingest.kafka.log.fetch import Bounds
 from ingest.kafka.log.partition_scan import Kind, PartitionScan
-from ingest.ledger.ledger_row import LedgerRow
 from ingest.verify.classification import Classification, classify
 
 # One letter for the kind of each offset. For committed records it also says where they are stored.
