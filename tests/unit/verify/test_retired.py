@@ -1,111 +1,63 @@
-"""Verify and the retention of the quarantine: the ledger's count explains removed records for good, and hides no other loss (I4)."""
+"""Verify and what our own statements remove: they post it, so nothing is missing, nothing is deleted by others, and no loss hides (I4)."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from deltalake import CommitProperties, write_deltalake
 
+from ingest.delta.batch_commit import BatchId
 from tests.unit.verify.proof_lake import Lake
+from tests.unit.verify.test_verdict import filled
 
 pytestmark = pytest.mark.unit
 
-AT = datetime(2026, 1, 1, tzinfo=UTC)
 
-
-def two_poisoned(folder: Path) -> Lake:
-    lake = Lake(folder)
-    lake.batch(0, 10, range(8), poison=[8, 9])
-    return lake
-
-
-def count(lake: Lake, offset: int, number: int = 1) -> None:
-    """Write the ledger row of a retention."""
-    batch = next(row for row in lake.ledger if row.kind == "batch")
-    row = replace(batch, kind="retention", start_offset=offset, end_offset=offset + 1, target_version=lake.target.version())
-    lake.ledger.append(
-        replace(row, records_read=0, inserted=0, duplicate=0, quarantined=number, gap=0, why=AT.isoformat(), committed_at=AT)
-    )
-
-
-def delete(lake: Lake, offset: int) -> None:
-    """The DELETE of a retention."""
-    metadata = {"oncelake": 1, "kind": "maintain", "pipeline": "shop", "table": "orders", "retired_at": AT.isoformat()}
-    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(metadata)})
-    lake.quarantine.delete(f"offset = {offset}", commit_properties=properties)
-
-
-def lose(lake: Lake, offset: int) -> None:
-    """Remove a record without a DELETE: as a loss does, or a DELETE that Delta has cleaned from the log."""
-    rows = lake.quarantine.to_pyarrow_table()
-    kept = rows.filter(pc.not_equal(rows["offset"], pa.scalar(offset, pa.int64())))
-    write_deltalake(lake.places.quarantine, kept, mode="overwrite", predicate="offset >= 0")
-
-
-def test_a_counted_record_is_not_missing_and_no_delete_is_reported(tmp_path: Path) -> None:
-    lake = two_poisoned(tmp_path)
-    count(lake, 8)
-    assert lake.findings() == (), "counted, and not deleted yet"
-    delete(lake, 8)
+def test_removed_rows_and_records_are_neither_missing_nor_deletes_of_others(lake: Lake) -> None:
+    filled(lake).retire(8)
+    lake.erase(3, 4)
     verified = lake.verified()
     assert (verified.findings, verified.deletes) == ((), ())
-    assert (verified.quarantine.put, verified.quarantine.retired, verified.quarantine.found) == (2, 1, 1)
+    assert (verified.quarantine.put, verified.quarantine.retired, verified.quarantine.found) == (3, 1, 2)
+    assert (verified.target.put, verified.target.retired, verified.target.found) == (15, 2, 13)
 
 
-def test_the_count_explains_the_record_when_the_log_no_longer_has_the_delete(tmp_path: Path) -> None:
-    lake = two_poisoned(tmp_path)
-    lose(lake, 8)
-    assert lake.codes() == ["QUARANTINE_DIFFERS"]
-    count(lake, 8)
-    assert lake.codes() == []
+def test_a_removal_excuses_no_other_loss(lake: Lake) -> None:
+    filled(lake).retire(8)
+    lake.take_records(9)
+    lake.erase(3)
+    lake.take(4)
+    assert lake.codes() == ["ROWS_DIFFER", "QUARANTINE_DIFFERS"]
 
 
-def test_the_count_and_its_delete_do_not_both_excuse_a_record(tmp_path: Path) -> None:
-    lake = two_poisoned(tmp_path)
-    count(lake, 8)
-    delete(lake, 8)
-    lose(lake, 9)
-    assert lake.codes() == ["QUARANTINE_DIFFERS"]
-
-
-def test_a_delete_that_a_verify_sees_before_its_count_explains_itself(tmp_path: Path) -> None:
-    """Verify reads the ledger first. A retention may write both in the meantime."""
-    lake = two_poisoned(tmp_path)
-    delete(lake, 8)
+def test_a_row_that_comes_back_after_its_erasure_is_found(lake: Lake) -> None:
+    """I4: a copy of an old file, or a RESTORE by somebody who does not know why the row left."""
+    filled(lake).erase(3)
+    lake.rows([3], of=BatchId(1, 2))
     verified = lake.verified()
-    assert verified.findings == () and [each.rows for each in verified.deletes] == [1]
+    assert ([each.code for each in verified.findings], verified.target.surplus) == (["ROWS_DIFFER"], 1)
 
 
-def test_a_retention_before_a_seek_excuses_nothing_that_the_seek_has_counted(tmp_path: Path) -> None:
-    lake = two_poisoned(tmp_path)
-    count(lake, 8)
-    delete(lake, 8)
+def test_the_ledger_explains_a_removal_when_the_log_is_cleaned(lake: Lake) -> None:
+    filled(lake).retire(8)
+    lake.keep()
+    lake.records(())
+    lake.clean("quarantine", lake.quarantine.version())
+    assert lake.codes(keep=False) == []
+
+
+def test_a_retention_before_a_seek_is_not_written_off(lake: Lake) -> None:
+    filled(lake).retire(8)
+    assert lake.coverage().first_missing(0) == 20 and lake.coverage().written_off == ()
     lake.seek(0)
-    lake.batch(0, 10, (), duplicates=10)
+    lake.batch(0, 20, (), gap=1)
     assert lake.codes() == []
-    lose(lake, 9)
+    lake.take_records(9)
     assert lake.codes() == ["QUARANTINE_DIFFERS"]
 
 
-def test_a_retention_after_a_seek_is_not_a_loss(tmp_path: Path) -> None:
-    lake = two_poisoned(tmp_path)
-    lake.seek(0)
-    lake.batch(0, 10, (), duplicates=10)
-    lose(lake, 8)
-    assert lake.codes() == ["QUARANTINE_DIFFERS"]
-    count(lake, 8)
-    assert lake.codes() == []
-
-
-def test_a_seek_to_the_table_does_not_read_a_batch_again_because_of_a_retention(tmp_path: Path) -> None:
-    lake = two_poisoned(tmp_path)
-    count(lake, 8)
-    lose(lake, 8)
-    coverage = lake.coverage()
-    assert coverage.first_missing(0) == 10 and coverage.known
+def test_rows_of_a_rebuild_are_erased_under_their_own_batches(lake: Lake) -> None:
+    """I4: the books have a rebuild as one batch."""
+    lake.batch(0, 10, range(10))
+    lake.swap(0, 20)
+    lake.erase(15, of=BatchId(lake.epoch - 1, 3))
+    verified = lake.verified()
+    assert (verified.findings, verified.target.retired, verified.target.found) == ((), 1, 19)

@@ -405,3 +405,16 @@ def test_a_line_that_no_statement_can_have_written_is_refused(lake: Lake, change
     lake.ledger.update(updates=changes, predicate="batch = 2")
     with pytest.raises(Unreadable, match="no statement of ours"):
         lake.verified()
+
+
+@pytest.mark.parametrize("table", ["target", "quarantine"])
+def test_a_copy_of_an_old_version_in_a_tables_place_is_found(lake: Lake, table: str) -> None:
+    """I4: the copy agrees with its own log, but the ledger has a later batch."""
+    path = f"{lake.places.root}/{table}"
+    lake.batch(0, 10, range(8), (8, 9))
+    shutil.copytree(path, f"{lake.places.root}/copy")
+    lake.batch(10, 20, range(10, 18), (18, 19))
+    assert lake.codes() == []
+    shutil.rmtree(path)
+    Path(lake.places.root, "copy").rename(path)
+    assert lake.codes(keep=False) == ["ROWS_DIFFER" if table == "target" else "QUARANTINE_DIFFERS"]
