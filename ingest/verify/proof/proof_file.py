@@ -80,7 +80,7 @@ class DeltaId(msgspec.Struct, frozen=True):
 class Proof(msgspec.Struct, frozen=True):
     """What the checks read of a proof file. Anybody may have written one: only the types are certain, and its text is not ours."""
 
-    schema: Literal["oncelake/proof/1"]
+    schema: Literal["oncelake/proof/2"]
     table: Annotated[str, msgspec.Meta(pattern=rf"^{NAME}\.{NAME}\Z")]
     ok: bool
     findings: list[dict[str, Any]]

@@ -33,7 +33,7 @@ def books(*lines: Line) -> Books:
     return Books(9, 9, lines)
 
 
-def codes(*rows: LedgerRow) -> list[str]:
+def codes(*rows: Line) -> list[str]:
     return [finding.code for finding in check(books(*rows))]
 
 
@@ -47,9 +47,7 @@ def test_batches_whose_ranges_join_and_counts_add_up_have_no_finding() -> None:
     assert (sums.batches, sums.offsets, sums.read, sums.inserted) == (4, 30, 30, 30)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"read": 16}, {"target": Sums(14)}, {"quarantine": Sums(1)}, {"present": 1}, {"duplicate": 1}], ids=lambda each: [*each][0]
-)
+@pytest.mark.parametrize("wrong", [{"read": 16}, {"target": Sums(14)}, {"quarantine": Sums(1)}, {"present": 1}, {"duplicate": 1}], ids=str)
 def test_a_count_that_is_off_by_one_is_reported_with_its_batch_and_offsets(wrong: dict[str, Any]) -> None:
     """I4."""
     found = check(books(*GOOD[:2], row(3, 10, 25, **wrong), *GOOD[3:]))

@@ -61,7 +61,7 @@ def test_a_proof_says_what_was_found_and_names_the_former_one(lake: Lake) -> Non
         1,
         None,
         True,
-        "oncelake/proof/1",
+        "oncelake/proof/2",
         "shop.orders",
     )
     assert third["previous"] == sha256((folder / "000002.json").read_bytes())
@@ -70,17 +70,18 @@ def test_a_proof_says_what_was_found_and_names_the_former_one(lake: Lake) -> Non
         "offsets": 30,
         "read": 27,
         "inserted": 24,
+        "present": 0,
         "duplicate": 0,
         "quarantined": 3,
         "gap": 3,
         "replayed": 0,
     }
     assert second["partitions"] == [
-        {"topic_id": "id", "partition": 0, "start": 0, "end": 20, "next": 20, "offsets": 20, "read": 18, "inserted": 16, "duplicate": 0,
+        {"topic_id": "id", "partition": 0, "start": 0, "end": 20, "next": 20, "offsets": 20, "read": 18, "inserted": 16, "present": 0, "duplicate": 0,
          "quarantined": 2, "gap": 2},
     ]  # fmt: skip
     assert third["rows"]["target"] == {"found": 24, "put": 24, "more": {"too many": 0, "uncommitted": 0},
-                                       "less": {"removed": 0, "removed by retention or erasure": 0, "replaced by a re-read": 0,
+                                       "less": {"removed": 0, "removed by retention or erasure": 0, "written off by a seek": 0,
                                                 "missing": 0}}  # fmt: skip
     assert third["tables"]["target"]["version"] == lake.target.version() and third["contract_hash"] == CONTRACT.hash
     assert (third["quality"], third["audited"], third["kafka"], third["control_totals"]) == (None, None, None, [])
@@ -255,10 +256,10 @@ def test_a_damaged_newest_proof_does_not_stop_the_next_one(lake: Lake) -> None:
     "data",
     [
         b"[" * 100_000,
-        b'{"schema":"oncelake/proof/1","kafka":' + b"[" * 100_000,
-        b'{"schema":"oncelake/proof/1","number":' + b"9" * 10_000 + b"}",
-        b'{"schema":"oncelake/proof/1","table":"\xff"}',
-        b'"oncelake/proof/1"',
+        b'{"schema":"oncelake/proof/2","kafka":' + b"[" * 100_000,
+        b'{"schema":"oncelake/proof/2","number":' + b"9" * 10_000 + b"}",
+        b'{"schema":"oncelake/proof/2","table":"\xff"}',
+        b'"oncelake/proof/2"',
     ],
 )
 def test_a_file_that_is_no_json_of_a_proof_counts_as_altered(lake: Lake, data: bytes) -> None:
