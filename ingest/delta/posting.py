@@ -123,6 +123,8 @@ class Posting:
         key = Key(index(epoch), index(batch), index(source), index(partition))
         at = None if start is None else OffsetRange(key.partition, index(start), index(end))
         t, q = sums[:3], sums[3:]
+        if len(q) != 3:
+            raise ValueError(f"not the fields of a posting: {fields}")
         target = None if t[0] is None else Sums(*map(index, t))
         known = None if present is None else index(present)
         return Posting(key, why, at, index(read), target, Sums(*map(index, q)), known, index(duplicate))
