@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from ingest.ledger.ledger_row import LedgerRow
 
 from ingest.delta import delta_sql
 from ingest.delta import writer as commits
@@ -19,7 +20,6 @@ from ingest.delta.delta_sql import At, DataFusion, Unreadable
 from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_reader import LedgerState, read_ledger, unledgered
-from ingest.ledger.ledger_row import LedgerRow
 from ingest.ledger.projection import Ledger
 from ingest.recovery.decision import Start, decide
 from ingest.runtime.files import LocalFiles
