@@ -1,26 +1,19 @@
-"""The ledger's state, the commits that it lacks, and the rows that a run appends to it (I7)."""
+"""The ledger's state in a few queries, and up to which versions of the tables it is complete (I7)."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
-from ingest.ledger.ledger_row import LedgerRow
+from deltalake import DeltaTable, write_deltalake
 
 from ingest.delta import delta_sql
-from ingest.delta import writer as commits
-from ingest.delta.batch_commit import BatchCommit, BatchId
-from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.batch_commit import BatchId, Snapshots
+from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion, Unreadable
-from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.topic_state import TopicId
-from ingest.ledger.ledger_reader import LedgerState, read_ledger, unledgered
-from ingest.ledger.projection import Ledger
+from ingest.ledger.ledger_reader import LedgerState, read_ledger, written
 from ingest.recovery.decision import Start, decide
 from ingest.runtime.files import LocalFiles
 from tests.unit.recovery.engine_scene import Scene
@@ -41,20 +34,15 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def known(scene: Scene) -> LedgerState:
-    return read_ledger(None, scene.log("ledger"))
+    return read_ledger(None, scene.log("ledger"), "shop.orders")
 
 
-def lacks(scene: Scene) -> list[BatchId]:
-    return [batch_commit.id for _, batch_commit in unledgered(scene.log(), "shop.orders", known(scene))]
-
-
-def lose(scene: Scene, *batches: tuple[int, int]) -> None:
-    scene.ledger = [row for row in scene.ledger if (row.epoch, row.batch) not in batches]
-    scene.keep()
+def complete(scene: Scene) -> Snapshots | None:
+    return written(scene.log("ledger"), "shop.orders")[0]
 
 
 def test_a_missing_or_empty_ledger_has_an_empty_state(tmp_path: Path) -> None:
-    assert read_ledger(None, DeltaLog(LocalFiles(), str(tmp_path / "none"))) == LedgerState()
+    assert read_ledger(None, DeltaLog(LocalFiles(), str(tmp_path / "none")), "shop.orders") == LedgerState()
     scene = Scene(tmp_path)
     scene.keep()
     assert known(scene) == LedgerState()
@@ -64,9 +52,8 @@ def test_the_newest_batch_is_the_last_one_of_the_highest_epoch(scene: Scene) -> 
     state = known(scene)
     assert state.newest is not None and (state.newest.id, state.newest.ends) == (BatchId(3, 2), {0: 50})
     assert (state.newest.snapshots, state.newest.version, state.epoch) == (None, scene.snapshots().version, 3)
-    assert (state.table_id, state.reached, state.holes) == (scene.snapshots().table_id, {("id", 0): 50}, frozenset())
-    assert (state.topics, state.sought) == ({1: "id", 3: "id"}, frozenset({1}))
-    assert lacks(scene) == []
+    assert (state.table_id, state.reached, state.topics) == (scene.snapshots().table_id, {("id", 0): 50}, {1: "id", 3: "id"})
+    assert state.statement == BatchId(3, 2)
 
 
 def test_a_seek_without_batches_is_the_newest_and_the_offsets_read_before_remain(scene: Scene) -> None:
@@ -79,8 +66,7 @@ def test_a_seek_without_batches_is_the_newest_and_the_offsets_read_before_remain
         {0: 5},
         "new",
     )
-    assert (state.reached, state.sought) == ({("id", 0): 50}, frozenset({1, 4}))
-    assert lacks(scene) == []
+    assert (state.reached, state.statement) == ({("id", 0): 50}, BatchId(4, 1))
     scene.batch(5, 9, range(5, 9))
     scene.keep()
     assert known(scene).reached == {("id", 0): 50, ("new", 0): 9}
@@ -91,154 +77,60 @@ def test_a_ledger_that_a_user_altered_still_has_its_table_id(scene: Scene) -> No
     assert known(scene).table_id == scene.snapshots().table_id
 
 
-@pytest.mark.parametrize(
-    ("lost", "holes"),
-    [
-        ([(3, 2), (3, 0)], ()),
-        ([(3, 2), (3, 0), (1, 5)], ()),
-        ([(1, 3)], (3,)),
-        ([(1, 2), (1, 4)], (2, 4)),
-        ([(1, 4), (3, 2), (3, 0)], (4,)),
-    ],
-)
-def test_only_the_batches_that_the_ledger_lacks_are_read_from_the_log(
-    scene: Scene, lost: list[tuple[int, int]], holes: tuple[int, ...]
-) -> None:
-    """I7: a RESTORE of the ledger during a run leaves a hole."""
-    lose(scene, *lost)
-    assert known(scene).holes == {BatchId(1, number) for number in holes}
-    assert lacks(scene) == sorted(BatchId(*id) for id in lost if id[1])
-
-
-def test_a_hole_that_the_log_no_longer_contains_is_not_searched_at_each_start(scene: Scene) -> None:
-    lose(scene, (1, 3), (1, 4), (3, 2), (3, 0))
-    scene.clean("target", 5)  # batch 3 was version 4
-    assert lacks(scene) == [BatchId(1, 4), BatchId(3, 2)]
-
-
-def test_without_a_ledger_the_whole_log_is_projected(scene: Scene) -> None:
-    assert [batch_commit.id for _, batch_commit in unledgered(scene.log(), "shop.orders", LedgerState())] == EVERYTHING
-    assert unledgered(scene.log(), "shop.payments", LedgerState()) == []
-
-
-EVERYTHING = [BatchId(1, n) for n in (1, 2, 3, 4, 5)] + [BatchId(3, 2)]
-
-
-def test_after_a_delete_in_the_ledger_the_whole_log_is_projected(scene: Scene) -> None:
-    """I7: the remaining rows cannot show that an epoch's last batches, or a whole epoch, are missing."""
-    DeltaTable(scene.places.ledger).delete("epoch = 1 AND batch = 5")
-    assert lacks(scene) == EVERYTHING
+def test_a_rebuild_has_read_what_all_its_epochs_have(scene: Scene) -> None:
+    scene.swap(0, 50)
     scene.keep()
-    assert lacks(scene) == []
-
-
-def test_if_only_rows_of_epoch_starts_are_left_the_whole_log_is_projected(scene: Scene) -> None:
-    """I7: no row has the newest epoch's end offsets. Run, seek and status once failed with an IndexError."""
-    DeltaTable(scene.places.ledger).delete("kind = 'batch'")
     state = known(scene)
-    assert (state.newest, state.epoch, state.cut, state.topics) == (None, 3, True, {1: "id", 3: "id"})
-    assert lacks(scene) == EVERYTHING
+    assert state.newest is not None and (state.newest.id, state.newest.ends) == (BatchId(5, 1), {0: 50})
+    assert (state.reached, state.topics) == ({("id", 0): 50}, {1: "id", 3: "id", 4: "id", 5: "id"})
+
+
+def test_without_lines_of_batches_the_start_goes_on_from_the_log(scene: Scene) -> None:
+    """I7: the remaining lines cannot show that an epoch's last batches, or a whole epoch, are missing."""
+    scene.ledger.delete("why = 'batch'")
+    state = known(scene)
+    assert state.newest is not None and (state.newest.ends, state.epoch) == ({0: 0}, 1)
     decision = decide(scene.start_state())
     assert isinstance(decision, Start) and decision.offsets == {0: 50}
 
 
-@pytest.fixture
-def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BatchCommit, Sequence[LedgerRow]]]:
-    """Captures the BatchCommit and the rows of each MERGE into the ledger."""
-    found: list[tuple[BatchCommit, Sequence[LedgerRow]]] = []
-    monkeypatch.setattr(
-        commits, "merge_ledger", lambda _, __, batch_commit, rows: found.append((batch_commit, [LedgerRow(**row) for row in rows]))
-    )
-    return found
-
-
-def appended(scene: Scene, state: LedgerState) -> Ledger:
-    session: Any = None
-    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), state, SparkWriter(session))
-    ledger.append()
-    return ledger
-
-
-def keys(rows: Iterable[LedgerRow]) -> list[tuple[object, ...]]:
-    return sorted((row.epoch, row.batch, row.kind, row.inserted, row.quarantined, row.stood) for row in rows)
-
-
-def test_a_lost_ledger_is_recreated_from_the_log(scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]) -> None:
-    """I7: every row is the same."""
-    ledger = appended(scene, LedgerState())
-    ((batch_commit, rows),) = merged
-    assert (batch_commit.kind, batch_commit.id, batch_commit.ranges) == ("ledger", BatchId(3, 2), ())
-    assert keys(rows) == keys(scene.ledger) and ledger.pending == []
-    ledger.append()
-    assert len(merged) == 1, "nothing is pending after the first append"
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_the_rows_that_existed_at_a_seek_are_counted_at_its_snapshot(
-    scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]], kept: bool
-) -> None:
-    """This includes batches that the ledger still lacks. Rows deleted after the seek's snapshot still count."""
-    before = known(scene) if kept else LedgerState()
-    scene.target.delete('"_offset" IN (31, 32, 33)')
-    scene.seek(30)
-    scene.target.delete("true")
-    appended(scene, before)
-    ((_, rows),) = merged
-    stood = {(row.epoch, row.batch): row.stood for row in rows if row.stood is not None}
-    assert stood == {(1, 5): 10 - 3, (3, 2): 10}
-
-
-def test_files_that_vacuum_removed_before_a_seek_is_in_the_ledger_block_no_run(
-    scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]
-) -> None:
-    """Otherwise every batch of every later run would fail."""
-    before = known(scene)
-    scene.seek(30)
-    scene.target.delete("true")
-    scene.vacuum()
-    appended(scene, before)
-    ((_, rows),) = merged
-    assert keys(rows) == [(4, 1, "epoch", 0, 0, None)]
-
-
-def test_a_first_start_counts_no_existing_rows(tmp_path: Path, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]) -> None:
-    scene = Scene(tmp_path)
-    scene.first(7)
-    appended(scene, LedgerState())
-    ((_, rows),) = merged
-    assert [(row.kind, row.start_offset, row.why) for row in rows] == [("epoch", 7, "first")]
-    assert keys(rows) == keys(replace(row) for row in scene.ledger)
-
-
-@pytest.mark.parametrize("how", ["restored", "restored from a copy", "emptied, and the log cleaned"])
-def test_rows_that_the_ledger_loses_during_a_run_are_appended_again(
-    scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]], how: str
-) -> None:
-    """The run's next rows would hide the missing ones. Rows that the run itself still has to append do not depend on the log."""
-    session: Any = None
-    copy = Path(scene.places.root) / "copy"
-    shutil.copytree(scene.places.ledger, copy)
+def test_the_ledger_says_up_to_which_versions_of_both_tables_it_is_complete(scene: Scene) -> None:
+    then = Snapshots(scene.snapshots(), scene.snapshots("quarantine"))
+    assert complete(scene) == then
+    scene.batch(50, 60, range(50, 59), (59,))
+    assert complete(scene) == then, "a batch is not in it before the next append"
+    version = scene.ledger.version()
     scene.keep()
-    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), known(scene), SparkWriter(session))
-    ledger.pending = unledgered(scene.log(), "shop.orders", LedgerState())[-1:]
-    if how == "restored":
-        DeltaTable(scene.places.ledger).restore(0)
-    elif how == "restored from a copy":
-        shutil.rmtree(scene.places.ledger)
-        copy.rename(scene.places.ledger)
-    else:
-        DeltaTable(scene.places.ledger).delete("true")
-        scene.rows(())
-        scene.clean("target", scene.snapshots().version)
-    ledger.append()
-    ((_, rows),) = merged
-    expected = EVERYTHING[-1:] if how.startswith("emptied") else EVERYTHING
-    assert sorted({BatchId(row.epoch, row.batch) for row in rows if row.batch}) == expected
+    assert complete(scene) == Snapshots(scene.snapshots(), scene.snapshots("quarantine"))
+    assert written(scene.log("ledger"), "shop.orders", version)[0] == then, "at an earlier version of the ledger"
+    assert written(scene.log("ledger"), "shop.payments") == (None, "")
+    scene.ledger.optimize.compact()
+    assert complete(scene) is not None, "this changes no line"
 
 
-def test_a_ledger_that_deltalake_cannot_read_is_read_through_spark(
-    scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _restored(scene: Scene) -> None:
+    scene.ledger.restore(1)
+
+
+def _emptied(scene: Scene) -> None:
+    scene.ledger.delete("epoch = 1 AND batch = 3")
+
+
+def _replaced(scene: Scene) -> None:
+    write_deltalake(scene.places.ledger, scene.ledger.to_pyarrow_table().slice(1), mode="overwrite")
+
+
+@pytest.mark.parametrize("harm", [_restored, _emptied, _replaced])
+def test_a_ledger_that_may_have_lost_lines_does_not_say_that_it_is_complete(scene: Scene, harm: Any) -> None:
+    scene.batch(50, 60, range(50, 60))
+    scene.keep()
+    harm(scene)
+    assert written(scene.log("ledger"), "shop.orders") == (None, scene.snapshots().table_id)
+    scene.keep()
+    assert complete(scene) is not None
+
+
+def test_a_ledger_that_deltalake_cannot_read_is_read_through_spark(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark reads a ledger that uses a Delta feature that deltalake lacks."""
     session, ask, before = object(), DataFusion.ask, known(scene)
 
@@ -252,17 +144,12 @@ def test_a_ledger_that_deltalake_cannot_read_is_read_through_spark(
             return ask(DataFusion(), sql, **tables)
 
     def lacking(self: DataFusion, sql: str, **tables: At) -> list[dict[str, Any]]:
-        if "ledger" in tables:
-            raise Unreadable("typeWidening")
-        return ask(self, sql, **tables)
+        raise Unreadable("typeWidening")
 
     monkeypatch.setattr(DataFusion, "ask", lacking)
+    monkeypatch.setattr(Session, "ask", lambda self, sql, **tables: ask(DataFusion(), sql, **tables))
     monkeypatch.setattr(delta_sql, "Spark", Session)
     with pytest.raises(Unreadable):
         known(scene)
     given: Any = session
-    assert read_ledger(given, scene.log("ledger")) == before
-    scene.seek(30)
-    Ledger.of(given, scene.places, Logs.of(scene.places), before, SparkWriter(given)).append()
-    ((_, rows),) = merged
-    assert {(row.epoch, row.batch): row.stood for row in rows if row.stood is not None} == {(1, 5): 10, (3, 2): 10}
+    assert read_ledger(given, scene.log("ledger"), "shop.orders") == before
