@@ -156,7 +156,7 @@ def test_a_rebuild_is_one_batch_and_the_rows_of_all_its_epochs_are_its(lake: Lak
     assert (books.rebuilt, books.rebuilt_until, outcome(books)) == (first, first + 1, [(20, 20, 0, 0, 0)])
     assert books.folded(Key(first, 7, 0, 3)) == Key(first, 0, 0, 3) and books.folded(FIRST) == FIRST
     assert books.folded(Key(first + 1, 2, 0, 0)) == Key(first + 1, 2, 0, 0)
-    assert [str(line.posting.range) for line in books.former_gaps] == ["0:[10, 15)"]
+    assert [str(line.posting.range) for line in books.former_gaps] == ["0:[10,15)"]
     lake.erase(3, of=BatchId(first, 2))
     after = lake.books().held("target")
     assert list(after) == [rebuilt]

@@ -19,7 +19,7 @@ SNAPSHOTS = Snapshots(Snapshot("T", 8, "t8"), Snapshot("Q", 4, "q4"))
 NEWEST = Newest(BatchId(3, 5), TOPIC, {0: 20, 1: 7}, SNAPSHOTS, 9)
 TARGET = TargetState("/target", Snapshot("T", 9, "t9"), NEWEST.id, NEWEST)
 QUARANTINE = QuarantineState("/quarantine", Snapshot("Q", 4, "q4"), 3, BatchId(3, 5), True, "q4")
-LEDGER = LedgerState(replace(NEWEST, id=BatchId(3, 4), snapshots=None), 3, "T")
+LEDGER = LedgerState(replace(NEWEST, id=BatchId(3, 4), snapshots=None), BatchId(3, 4), table_id="T")
 BROKER = TopicState(TOPIC, {0: (0, 25), 1: (3, 7)})
 GOOD = StartState("shop.orders", TARGET, QUARANTINE, LEDGER, CheckpointState(3, "T"), BROKER)
 
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Change, str]] = {
         "TABLE_REWOUND",
     ),
     "replaced, then fenced": (target(replaced=REPLACED, txn=BatchId(4, FENCE)), "TABLE_REWOUND"),
-    "the ledger knows a later epoch": (ledger(epoch=4), "TABLE_REWOUND"),
+    "the ledger knows a later epoch": (ledger(statement=BatchId(4, 1)), "TABLE_REWOUND"),
     "the checkpoints know a later epoch": (checkpoint(4), "TABLE_REWOUND"),
     "the quarantine knows a later epoch": (quarantine(epoch=4), "TABLE_REWOUND"),
     "the ledger knows a later batch": (ledger(newest=replace(NEWEST, id=BatchId(3, 6))), "TABLE_REWOUND"),

@@ -67,7 +67,9 @@ def seek_without_batch(scene: Scene) -> None:
 
 UNFINISHED: dict[str, Callable[[Scene], object]] = {
     "an uncommitted batch": cut_off,
-    "the ledger lacks a batch": lambda scene: scene.keep(but=1),
+    "the ledger lacks a batch": lambda scene: scene.ledger.delete("batch = 2"),
+    "the ledger lacks a removal": lambda scene: scene.retire(8),
+    "a batch that does not say what it inserted": lambda scene: scene.batch(10, 10, (), opened=True),
     "no ledger": lambda scene: shutil.rmtree(scene.places.ledger),
     "a quarantined record that became a row, with a fence after it": lambda scene: re_read(scene, (8,)),
     "a seek whose offsets were not re-read yet": seek_without_batch,

@@ -9,6 +9,7 @@ import pytest
 
 from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.delta_sql import DataFusion
+from ingest.delta.posting import Key, Posting
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.recovery.replay import pending
@@ -32,6 +33,11 @@ def newest(scene: Scene) -> BatchCommit:
     return batch_commit
 
 
+def reading(batch_commit: BatchCommit, *ranges: OffsetRange) -> BatchCommit:
+    """As if it had read these offsets."""
+    return replace(batch_commit, postings=tuple(Posting(Key(2, 2, 0, each.partition), "batch", each) for each in ranges))
+
+
 def is_pending(scene: Scene, batch_commit: BatchCommit) -> bool:
     return pending(DataFusion(), scene.places, batch_commit)
 
@@ -43,15 +49,13 @@ def test_a_quarantined_record_that_became_a_row_is_pending_until_it_is_replayed(
     scene.quarantine.update(new_values={"state": "replayed"}, predicate='"offset" = 8')
     assert not is_pending(scene, newest(scene))
     scene.records([8], partition=1)
-    assert not is_pending(scene, replace(newest(scene), ranges=(OffsetRange(0, 5, 10), OffsetRange(1, 5, 10))))
+    assert not is_pending(scene, reading(newest(scene), OffsetRange(0, 5, 10), OffsetRange(1, 5, 10)))
 
 
 def test_only_rows_of_the_same_batch_topic_and_range_count(scene: Scene) -> None:
     batch_commit = newest(scene)
     others = [replace(batch_commit, id=BatchId(1, 2)), replace(batch_commit, topic=TopicId("orders", "it's {another}"))]
-    others += [
-        replace(batch_commit, ranges=ranges) for ranges in ((OffsetRange(0, 5, 8), OffsetRange(1, 8, 9)), (OffsetRange(0, 8, 8),), ())
-    ]
+    others += [reading(batch_commit, *ranges) for ranges in ((OffsetRange(0, 5, 8), OffsetRange(1, 8, 9)), (OffsetRange(0, 8, 8),), ())]
     for other in others:
         assert not is_pending(scene, other), other
-    assert is_pending(scene, replace(batch_commit, ranges=(OffsetRange(1, 0, 3), OffsetRange(0, 8, 9))))
+    assert is_pending(scene, reading(batch_commit, OffsetRange(1, 0, 3), OffsetRange(0, 8, 9)))

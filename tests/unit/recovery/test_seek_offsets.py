@@ -13,6 +13,7 @@ import pytest
 from ingest.cli.seek import _do, parse_aim
 from ingest.delta import contract_change
 from ingest.delta.batch_commit import BatchId
+from ingest.delta.posting import Key, Posting, Sums
 from ingest.kafka import topic as topics
 from ingest.kafka.intervals import Intervals
 from ingest.kafka.offsets import OffsetRange
@@ -235,6 +236,15 @@ def test_a_time_becomes_the_brokers_offset_or_the_end_if_no_record_is_that_late(
 def test_an_aim_in_any_other_format_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="AIM_INVALID"):
         parsed(text, monkeypatch)
+
+
+def test_a_seek_writes_off_what_is_missing_wherever_it_starts() -> None:
+    """I4: what it does not read again is a gap that has to be accepted."""
+    missing = (Posting(Key(1, 2, 0, 0), "write-off", target=Sums(-1, -5, 7)),)
+    assert plan(state(), TABLE, replace(HOLE, written_off=missing), accept_gap=False).written_off == missing
+    assert plan(state(), at(12), replace(HOLE, written_off=missing), accept_gap=True).written_off == missing
+    with pytest.raises(IngestError, match="GAP_NOT_ACCEPTED"):
+        plan(state(), at(12), replace(HOLE, written_off=missing), accept_gap=False)
 
 
 def test_a_dry_run_is_refused_like_the_seek_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,19 +15,21 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from ingest.delta import contract_change
 from ingest.delta import writer as commits
-from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Snapshots
+from ingest.delta.batch_commit import SEEK, Batch, BatchCommit, BatchId, RollBack, Snapshots
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import At, DataFusion
+from ingest.delta.posting import Key, Posting
 from ingest.delta.reachable import deletes
 from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_reader import LedgerState
 from ingest.recovery import epoch as opening
+from ingest.recovery import roll_back as undoing
 from ingest.recovery.decision import Refuse, Start, decide
 from ingest.recovery.look_back import LookBack
-from ingest.recovery.roll_back import RollBack, roll_back
+from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, StartState, TargetState
 from ingest.runtime.errors import InvalidInput, RunStopped
@@ -62,7 +64,8 @@ def test_the_end_offsets_come_from_the_highest_epoch_not_from_the_highest_versio
     scene.batch(7, 9, range(7, 9))
     assert decide(scene.start_state(BROKER)) == Start({0: 9})
     for late in (BatchId(1, 3), BatchId(2, 2)):
-        scene.rows((), batch_commit=replace(scene.batch_commit("batch", 3), id=late, ranges=(OffsetRange(0, 5, 7),)))
+        posting = Posting(Key(late.epoch, late.number, 0, 0), "batch", OffsetRange(0, 5, 7))
+        scene.rows((), batch_commit=replace(scene.batch_commit(Batch(), 3, posting), id=late))
         newest = scene.start_state().target.newest
         assert newest is not None and (newest.id, newest.ends) == (BatchId(2, 3), {0: 9})
 
@@ -105,7 +108,7 @@ def test_a_new_epoch_is_greater_than_any_epoch_found_anywhere(at: int) -> None:
     """I8"""
     target, quarantine, ledger, checkpoint = (7 if each == at else 3 for each in range(4))
     state = StartState("shop.orders", TargetState("t", txn=BatchId(target, 0)), QuarantineState("q", epoch=quarantine))
-    assert replace(state, ledger=LedgerState(epoch=ledger), checkpoint=CheckpointState(checkpoint)).next_epoch == 8
+    assert replace(state, ledger=LedgerState(statement=BatchId(ledger, 2)), checkpoint=CheckpointState(checkpoint)).next_epoch == 8
 
 
 def test_another_writers_commit_of_the_same_batch_is_not_mistaken_for_our_own(scene: Scene) -> None:
@@ -117,7 +120,7 @@ def test_another_writers_commit_of_the_same_batch_is_not_mistaken_for_our_own(sc
 
 def test_a_statement_that_delta_skipped_is_reported_as_fenced(scene: Scene) -> None:
     """I8: nothing was committed, and the log contains a later epoch."""
-    batch_commit = scene.batch_commit("batch", 3)
+    batch_commit = scene.batch_commit(Batch(), 3)
     scene.start()
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None, unset=lambda _: None))
     with pytest.raises(RunStopped) as stopped:
@@ -139,7 +142,7 @@ def test_a_restore_during_a_run_stops_it_at_its_next_check(scene: Scene, table: 
 def test_our_own_roll_back_does_not_count_as_a_delete(scene: Scene) -> None:
     """I4, I7: a DELETE by others explains missing rows. A roll-back does not, because its records were never counted."""
     scene.start()
-    batch_commit = scene.batch_commit("rollback", SEEK)
+    batch_commit = scene.batch_commit(RollBack(), SEEK)
     transaction = CommitProperties(
         {"userMetadata": batch_commit.to_json()}, app_transactions=[Transaction(batch_commit.app_id, batch_commit.id.txn_version)]
     )
@@ -167,7 +170,7 @@ def test_a_roll_back_removes_uncommitted_records_that_will_be_re_read(
     quarantine: str, newest: BatchId, earliest: dict[int, int], topic_id: str
 ) -> None:
     """I7: records above (E, B), below this epoch, of this topic, that Kafka still has."""
-    undone = RollBack(5, newest, topic_id, earliest)
+    undone = undoing.RollBack(5, newest, topic_id, earliest)
     found = DataFusion().ask(f"SELECT * FROM {{q}} WHERE {undone.condition}", q=At(quarantine))
     expected = {
         (epoch, batch, topic, partition, offset)
@@ -194,12 +197,12 @@ def test_a_roll_back_removes_uncommitted_records_that_will_be_re_read(
 def test_a_roll_back_is_due_if_the_quarantine_is_ahead_of_the_target(newest: BatchId | None, whole_log: bool, due: bool) -> None:
     state = replace(GOOD, quarantine=replace(GOOD.quarantine, newest=newest, whole_log=whole_log))
     undone = roll_back(state, 5)
-    assert undone == (RollBack(5, BatchId(3, 5), "id", EARLIEST) if due else None)
+    assert undone == (undoing.RollBack(5, BatchId(3, 5), "id", EARLIEST) if due else None)
 
 
 def test_without_a_committed_batch_a_roll_back_removes_everything() -> None:
     state = replace(GOOD, target=replace(GOOD.target, newest=None), quarantine=QuarantineState("/q", newest=BatchId(1, 2)))
-    assert roll_back(state, 2) == RollBack(2, BatchId(0, 0), "id", EARLIEST)
+    assert roll_back(state, 2) == undoing.RollBack(2, BatchId(0, 0), "id", EARLIEST)
 
 
 def opening_of(scene: Scene, seeking: Seeking | None = None) -> Any:

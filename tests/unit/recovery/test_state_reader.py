@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from ingest.delta.batch_commit import FENCE, BatchId
+from ingest.delta.batch_commit import FENCE, Batch, BatchId, State
 from ingest.delta.delta_log import Logs
 from ingest.ledger.ledger_reader import LedgerState
 from ingest.recovery.decision import refusals_of
@@ -91,7 +91,7 @@ def test_a_table_that_another_user_created_is_not_blank(scene: Scene) -> None:
 def test_a_table_recreated_by_a_seek_is_blank_though_the_ledger_knows_its_predecessor(read: Scene) -> None:
     """After TABLE_REPLACED, `seek --to earliest` created the table and was cut off."""
     shutil.rmtree(read.places.target)
-    read.rows(())
+    read.create()
     state = read.start_state()
     assert state.target.blank and state.target.newest == state.ledger.newest
     assert state.ledger.table_id not in ("", read.snapshots().table_id)
@@ -99,7 +99,7 @@ def test_a_table_recreated_by_a_seek_is_blank_though_the_ledger_knows_its_predec
 
 def test_another_pipelines_commit_is_reported_even_if_newer_ones_are_ours(read: Scene) -> None:
     shutil.rmtree(read.places.ledger)
-    other = replace(read.batch_commit("batch", 9), pipeline="lab")
+    other = replace(read.batch_commit(Batch(), 9), pipeline="lab")
     assert read.start_state().target.other is None
     read.rows([7], batch_commit=other)
     read.batch(20, 30, range(20, 30))
@@ -140,7 +140,8 @@ def test_missing_rows_are_counted_if_only_the_ledger_has_the_batches(read: Scene
 
 def test_a_restore_between_a_batchs_snapshot_and_its_commit_is_noticed(read: Scene) -> None:
     """I1: the batch started before the RESTORE, and Delta accepted its commit after it."""
-    batch_commit = read.cut_off(20, 30)
+    posting = read.closed(read.cut_off(20, 30), range(20, 30))
+    batch_commit = read.batch_commit(Batch(), read.number, posting)
     read.target.restore(1)
     read.rows(range(20, 30), batch_commit=batch_commit)
     assert read.start_state().target.replaced == Replaced(5, "RESTORE")
@@ -175,7 +176,7 @@ def test_a_target_restored_from_a_copy_is_noticed_by_the_snapshots_of_later_comm
     read.rows([77])
     assert "or differs from the one that was recorded" in (read.start_state().target.copy or "")
     shutil.rmtree(read.places.target)
-    read.rows(())
+    read.create()
     assert "its table id is" in (read.start_state().target.copy or "")
     read.start()
     assert read.start_state().target.copy is None, "a seek has seen this table"
@@ -188,9 +189,9 @@ def test_quarantined_batches_are_searched_only_back_to_the_targets_newest_batch(
         return state.quarantine.newest, state.quarantine.whole_log
 
     read.start()
-    read.records([77], batch_commit=replace(read.batch_commit("batch", 9), pipeline="lab"))
+    read.records([77], batch_commit=replace(read.batch_commit(Batch(), 9), pipeline="lab"))
     read.cut_off(20, 30, (20,))
-    read.records([78], batch_commit=replace(read.batch_commit("batch", 9), pipeline="lab"))
+    read.records([78], batch_commit=replace(read.batch_commit(Batch(), 9), pipeline="lab"))
     assert quarantine(read.start_state()) == (BatchId(2, 2), True)
     read.start()
     assert quarantine(read.start_state()) == (BatchId(2, 2), True), "not rolled back yet"
@@ -251,3 +252,29 @@ def test_commits_of_a_run_while_the_state_is_read_are_never_mistaken_for_a_loss(
 
         monkeypatch.setattr(module, name, read_after_a_batch)
     assert isinstance(decide(read.start_state()), Start)
+
+
+def test_what_the_newest_batch_did_not_say_and_no_later_commit_says_is_still_open(read: Scene) -> None:
+    """Delta in Spark tells only after a MERGE what it has inserted: the next statement on the target has to say it."""
+    assert read.start_state().target.opened == ()
+    read.batch(20, 30, range(20, 28), opened=True)
+    (opened,) = read.start_state().target.opened
+    assert (opened.is_open, opened.key.batch, opened.read) == (True, 4, 10)
+    read.start()
+    assert read.start_state().target.opened == (opened,), "a fence says nothing"
+    target, rows = replace(opened, range=None, target=read.closed(opened, range(20, 28)).target, present=2), read.number
+    read.rows((), batch_commit=read.batch_commit(State(), rows, target))
+    state = read.start_state().target
+    assert (state.opened, state.posted) == ((), BatchId(2, rows))
+    assert [*refusals_of(read.start_state())] == [], "a statement with postings alone is no batch that is missing"
+
+
+def test_a_batch_that_says_what_the_one_before_it_inserted_leaves_nothing_open(read: Scene) -> None:
+    opened = read.cut_off(20, 30)
+    read.put(opened, range(20, 30))
+    said = replace(opened, range=None, target=read.closed(opened, range(20, 30)).target, present=0)
+    batch = read.closed(read.cut_off(30, 40), range(30, 40))
+    read.rows(range(30, 40), batch_commit=read.batch_commit(Batch(), read.number, said, batch))
+    state = read.start_state().target
+    assert state.opened == () and state.newest is not None and state.newest.ends == {0: 40}
+    assert [each.posting.inserted for each in read.books().batches] == [10, 8, 10, 10]

@@ -76,8 +76,12 @@ class Lake:
     def __init__(self, folder: Path) -> None:
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), "shop", "orders")
         self.topic, self.epoch, self.number, self.shift = TOPIC, 1, FIRST_BATCH, 0
-        self._create(TableDefinition(self.places.target, TARGET_FIELDS, {EVENT_ID_PROPERTY: '["id"]'}))
+        self.create()
         self._create(TableDefinition(self.places.quarantine, QUARANTINE_FIELDS))
+
+    def create(self) -> None:
+        """Create the target."""
+        self._create(TableDefinition(self.places.target, TARGET_FIELDS, {EVENT_ID_PROPERTY: '["id"]'}))
 
     @property
     def target(self) -> DeltaTable:
