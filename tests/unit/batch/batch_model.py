@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,13 +77,13 @@ class Model:
 
     rows: dict[Position, Event] = field(default_factory=dict)
     refused: dict[Position, tuple[str, str | None, str]] = field(default_factory=dict)
-    counts: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    outcomes: dict[int, tuple[int, int, int, int, int]] = field(default_factory=dict)
 
     def batch(self, shape: Shape, read: Sequence[tuple[Position, Event]]) -> None:
-        """A committed batch. Each record that is read gets exactly one of four outcomes."""
+        """A committed batch. Each record that is read is new, there already, a later copy of another, or refused for the first time."""
         there = {shape.id_of(event): at for at, event in sorted(self.rows.items(), reverse=True)}
         first: dict[Any, tuple[Position, Event]] = {}
-        added, duplicate, held = set[Position](), set[Position](), set[Position]()
+        added, duplicate, present = set[Position](), set[Position](), set[Position]()
         wrong: dict[Position, tuple[str, str | None]] = {}
         for at, event in sorted(read, key=lambda each: each[0]):
             id, payload = shape.id_of(event), (event.id, event.shop, event.n)
@@ -95,12 +94,12 @@ class Model:
             elif shape.conflicts == "table" and id in there:
                 row = self.rows[there[id]]
                 if at == there[id] or payload == (row.id, row.shop, row.n):
-                    duplicate.add(at)
+                    present.add(at)
                 else:
                     wrong[at] = CONFLICT, "differs from partition {} offset {}".format(*there[id])
             elif id not in first:
                 first[id] = at, event
-                (held if id in there else added).add(at)
+                (present if id in there else added).add(at)
             else:
                 winner_at, winner = first[id]
                 if payload == (winner.id, winner.shop, winner.n):
@@ -108,11 +107,12 @@ class Model:
                 else:
                     wrong[at] = CONFLICT, "differs from partition {} offset {}".format(*winner_at)
         # Records that are rows stay rows.
-        duplicate |= wrong.keys() & self.rows.keys()
+        present |= wrong.keys() & self.rows.keys()
         wrong = {at: why for at, why in wrong.items() if at not in self.rows}
-        assert sorted([*added, *held, *duplicate, *wrong]) == sorted(at for at, _ in read), "each record has one outcome"
-
         new = wrong.keys() - self.refused.keys()
+        present |= wrong.keys() - new
+        assert sorted([*added, *present, *duplicate, *new]) == sorted(at for at, _ in read), "each record has one outcome"
+
         self.refused |= {at: (*wrong[at], "open") for at in new}
         for at in wrong.keys() - new:
             self.refused[at] = *self.refused[at][:2], "open"
@@ -120,8 +120,8 @@ class Model:
         self.rows |= {at: events[at] for at in added}
         for at in added & self.refused.keys():
             self.refused[at] = *self.refused[at][:2], "replayed"
-        by = {name: Counter(p for p, _ in positions) for name, positions in (("read", dict(read)), ("new", new), ("kept", added | held))}
-        self.counts = {p: (n, by["new"][p], n - by["new"][p] - by["kept"][p]) for p, n in by["read"].items()}
+        outcomes = (dict(read), added, present, duplicate, new)
+        self.outcomes = {p: tuple(sum(p == at[0] for at in positions) for positions in outcomes) for p in {p for (p, _), _ in read}}  # type: ignore[misc]
 
 
 def record(shape: Shape, at: Position, event: Event) -> Record:

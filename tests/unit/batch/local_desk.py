@@ -23,13 +23,17 @@ from ingest.batch.staged import Staged
 from ingest.contract.definition import Contract
 from ingest.decode.row_hash import row_hashes
 from ingest.delta.delta_log import Logs
+from ingest.delta.delta_sql import DataFusion
 from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.offsets import planned
 from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.ledger.books import read_books
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
+from ingest.verify.balance import Finding, check
+from ingest.verify.count import account
 
 PARTITIONS = 3
 KAFKA_TIME = datetime(2026, 1, 1, 0, 0, 0, 1, UTC)
@@ -164,12 +168,18 @@ class LocalDesk:
         found: list[dict[str, Any]] = DeltaTable(self.places.quarantine).to_pyarrow_table().to_pylist()
         return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
-    def counts(self) -> dict[int, tuple[int, int, int]]:
-        """Read, quarantined and duplicate records of the newest batch by partition, as its commit says."""
+    def outcomes(self) -> dict[int, tuple[int, int, int, int, int]]:
+        """Read, inserted, present, duplicate and quarantined records of the newest batch by partition, as its commit says."""
         log = Logs.of(self.places).target
         found = log.commit(log.newest()).batch_commit
-        assert found is not None, "the newest commit is a batch"
-        return {p: (each.read, each.quarantined, each.duplicate_in_batch) for p, each in found.counts}
+        assert found is not None and found.opened == (), "the newest commit is a batch"
+        rows = {each.key.partition: each for each in found.postings if each.why == "batch"}
+        return {p: (each.read, each.inserted, each.present or 0, each.duplicate, each.quarantine.rows) for p, each in rows.items()}
+
+    def findings(self) -> list[Finding]:
+        """What verify finds in tables and books: in the sums of all rows, and in the books alone."""
+        books = read_books(DataFusion(), self.places)
+        return [*check(books), *account(DataFusion(), self.places, books).findings(DataFusion())]
 
     def unreferenced(self) -> set[str]:
         """Data files that no version of the tables names."""

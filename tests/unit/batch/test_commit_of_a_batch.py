@@ -11,6 +11,7 @@ import pytest
 
 from ingest.batch import direct
 from ingest.delta import direct_writer
+from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.put import NotStored, OutcomeUnknown, put
 from ingest.runtime.errors import RunStopped
@@ -143,7 +144,9 @@ def test_a_staged_file_that_a_vacuum_has_taken_meanwhile_is_not_committed(
             monkeypatch.setattr(direct_writer, "put", put)
             for each in desk.unreferenced():
                 Path(each).unlink()
-            DirectWriter().unfenced(path, "{}", lambda _: (direct_writer.NOTHING, ()))  # VACUUM's own commit comes first, too
+            DirectWriter().unfenced(
+                path, BatchCommit(Upkeep(), "t", "events"), lambda _: (direct_writer.NOTHING, ())
+            )  # VACUUM's own commit comes first, too
         return put(files, at, *more)
 
     monkeypatch.setattr(direct_writer, "put", late)

@@ -14,7 +14,9 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.batch.direct import _Batch
+from ingest.batch.staged_parts import KEPT
 from ingest.decode.payload import payload_hashes
+from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.data_file import write_file
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
@@ -61,7 +63,7 @@ def inserted(desk: LocalDesk, files: list[list[Row]]) -> LiveTable:
         return Operation("WRITE", {}, {}), found
 
     if files:
-        DirectWriter().unfenced(desk.places.target, "{}", decide)
+        DirectWriter().unfenced(desk.places.target, BatchCommit(Upkeep(), "t", "events"), decide)
     return desk.writer.looked_at(desk.places.target)
 
 
@@ -97,7 +99,7 @@ def test_the_first_row_with_a_hash_decides_about_every_copy_of_its_id(rows: list
                 lost.add(at)
                 if winner[1] != event.n:
                     conflicts[at] = winner[0]
-        assert {offset for part in staged.rows.parts for offset in part.offsets[part.lost].tolist()} == lost
+        assert {offset for part in staged.rows.parts for offset in part.offsets[part.outcome != KEPT].tolist()} == lost
         found = {offset: (each.detail, each.event_id) for (_, offset), each in staged.conflicts.items()}
         ids = {at: str(event.id) for at, event in enumerate(events)}
         assert found == {at: (f"differs from partition 0 offset {other}", ids[at]) for at, other in conflicts.items()}
@@ -116,13 +118,15 @@ def test_refused_and_conflicting_records_that_are_rows_are_spared(events: list[E
         )
         staged.mark_copies()
         wrong = {at for at, event in enumerate(events) if event.n == -1} | {offset for _, offset in staged.conflicts}
-        others = {offset for part in staged.rows.parts for offset in part.offsets[part.lost].tolist()}
+        others = {offset for part in staged.rows.parts for offset in part.offsets[part.outcome != KEPT].tolist()}
         staged.spare({0: np.array(sorted(rows), np.int64), 1: np.arange(10)})
-        left = {offset for part in staged.refused.parts for offset in part.offsets[~part.lost].tolist()} | {
+        left = {offset for part in staged.refused.parts for offset in part.offsets[part.outcome == KEPT].tolist()} | {
             at for _, at in staged.conflicts
         }
-        assert left == wrong - rows and staged.failed().total() == len(left)
-        assert {offset for part in staged.rows.parts for offset in part.offsets[part.lost].tolist()} == others, "spared copies are no rows"
+        assert left == wrong - rows and staged.failed() == len(left)
+        assert {offset for part in staged.rows.parts for offset in part.offsets[part.outcome != KEPT].tolist()} == others, (
+            "spared copies are no rows"
+        )
 
 
 @pytest.mark.parametrize("sizes", [MEMORY, FILES], ids=["memory", "files"])

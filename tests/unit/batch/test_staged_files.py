@@ -6,7 +6,7 @@ import os
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from ingest.batch import probe, staged_parts
 from ingest.batch import staged as staged_module
 from ingest.batch.staged import Staged
-from ingest.batch.staged_parts import Parts, remove_all
+from ingest.batch.staged_parts import remove_all
 from ingest.delta import partition
+from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.data_file import StagedFile, write_file
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
@@ -63,7 +64,7 @@ def change(desk: LocalDesk, shape: Shape, what: str, which: Any) -> None:
         files = partition.write_files(table.path, whole, ("id",), partitioned, "other-")
         return Operation("WRITE", {}, {}), [each.addition() for each in files]
 
-    DirectWriter().unfenced(desk.places.target, "{}", decide)
+    DirectWriter().unfenced(desk.places.target, BatchCommit(Upkeep(), "t", "events"), decide)
 
 
 def positions(folder: str, files: Sequence[StagedFile]) -> list[tuple[int, int]]:
@@ -155,7 +156,7 @@ def test_a_file_without_statistics_is_opened(tmp_path: Path) -> None:
         del add["add"]["stats"]
         return Operation("WRITE", {}, {}), [add]
 
-    DirectWriter().unfenced(desk.places.target, "{}", decide)
+    DirectWriter().unfenced(desk.places.target, BatchCommit(Upkeep(), "t", "events"), decide)
     desk.process(tasks(shape, desk, [2, 3, 4]), FILES)
     assert [row["id"] for row in desk.rows()] == [2, 4, 3]
 
@@ -180,14 +181,6 @@ def test_removing_a_batch_leaves_the_files_of_other_batches(tmp_path: Path) -> N
     remove_all(str(tmp_path), "part-00001-000002-aaaaaaaa-")
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("part*")}
     assert left == {*names[1:], f"shop=a/{names[1]}", "part-00001-000002-aaaaaaaa-x.crc"}
-
-
-def test_records_that_are_lost_twice_are_counted_once(tmp_path: Path) -> None:
-    desk = LocalDesk(SHAPES[0].contract(), tmp_path)
-    parts: Parts = desk.staged(tasks(SHAPES[0], desk, [1, 2, 3])).rows
-    offsets: Mapping[int, Any] = {0: pa.array([0, 2, 7]).to_numpy(), 1: pa.array([1]).to_numpy()}
-    assert (dict(+parts.lose(offsets)), dict(+parts.lose(offsets))) == ({0: 2}, {})
-    assert dict(parts.by_partition(lost=True)) == {0: 2} and dict(parts.by_partition()) == {0: 3}
 
 
 def test_a_removed_batch_has_no_files_left(tmp_path: Path) -> None:
