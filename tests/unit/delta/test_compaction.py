@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as T
 
 from ingest.delta import compaction, direct_writer
+from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.compaction import compact
 from ingest.delta.creation import create_operation, creation
 from ingest.delta.direct_writer import DirectWriter
@@ -36,7 +37,7 @@ FIELDS = (
 )
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 APPEND = direct_writer.NOTHING
-ABOUT = json.dumps({"oncelake": 1, "kind": "maintain"})
+ABOUT = BatchCommit(Upkeep(), "shop", "orders")
 
 
 class Scene:
@@ -50,7 +51,7 @@ class Scene:
         definition = TableDefinition(self.path, FIELDS, listed, tuple(partition_by))
         Path(self.path).mkdir()
         table = LiveTable(LocalFiles(), self.path)
-        put(LocalFiles(), table, "{}", create_operation(definition), creation(definition))
+        put(LocalFiles(), table, ABOUT, create_operation(definition), creation(definition))
         for first in ids:
             self.add(first)
 
@@ -66,7 +67,7 @@ class Scene:
             "x": [0.5, None, float(first)],
         }
         rows = pa.Table.from_pydict({**columns, "day": [day] * 3}, schema_of(table))
-        put(LocalFiles(), table, "{}", APPEND, added(table, rows))
+        put(LocalFiles(), table, ABOUT, APPEND, added(table, rows))
 
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = DeltaTable(self.path).to_pyarrow_table().to_pylist()
@@ -117,7 +118,7 @@ def test_small_files_become_one_with_the_same_rows_and_exact_statistics(tmp_path
     assert file.greatest["at"] >= NOON + timedelta(seconds=29)
     commit = one.actions(one.newest())
     (info,) = commit["commitInfo"]
-    assert (info["operation"], info["userMetadata"]) == ("OPTIMIZE", ABOUT)
+    assert (info["operation"], info["userMetadata"]) == ("OPTIMIZE", ABOUT.to_json())
     metrics = info["operationMetrics"]
     assert (metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("10", "1")
     assert metrics["numAddedBytes"] == metrics["p50FileSize"] == str(file.size)

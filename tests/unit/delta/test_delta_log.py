@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.delta.batch_commit import BatchCommit, BatchId, Snapshot, Snapshots, app_id
+from ingest.delta.batch_commit import Batch, BatchCommit, BatchId, Snapshot, Snapshots, app_id
 from ingest.delta.commit import AddedFile
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.posting import Key, Posting
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.runtime.errors import Refused
@@ -37,7 +38,8 @@ class Counted(LocalFiles):
 
 SNAPSHOT = Snapshot("T", 1, "t1")
 BATCH = BatchCommit(
-    "batch", "shop", "orders", BatchId(2, 7), "w", Snapshots(SNAPSHOT, SNAPSHOT), "hash", TopicId("orders", "id"), (OffsetRange(0, 5, 9),)
+    *(Batch(), "shop", "orders", BatchId(2, 7), "w", Snapshots(SNAPSHOT, SNAPSHOT), "hash", TopicId("orders", "id")),
+    (Posting(Key(2, 7, 0, 0), "batch", OffsetRange(0, 5, 9)),),
 )
 TXN = BATCH.id.txn_version
 

@@ -18,20 +18,41 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.contract.definition import Contract
 from ingest.delta import live_table
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.batch_commit import (
+    FENCE,
+    FIRST_BATCH,
+    SEEK,
+    Batch,
+    BatchCommit,
+    BatchId,
+    Case,
+    Fence,
+    Mark,
+    Project,
+    RollBack,
+    Seek,
+    Snapshot,
+    Snapshots,
+    State,
+    Upkeep,
+)
 from ingest.delta.data_file import read_file, write_file
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.held_rows import updated
 from ingest.delta.live_table import LiveTable
+from ingest.delta.posting import Key, Posting, Sums
 from ingest.delta.put import PAUSES_S, Committed, NotStored, Operation, OutcomeUnknown, Outrun, nothing_stored, put
+from ingest.delta.table_definitions import LEDGER_FIELDS
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
-from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
+from ingest.ledger.ledger_line import Line
 from ingest.recovery.look_back import LookBack
 from ingest.runtime.errors import IngestError, InvalidInput, Refused
 from ingest.runtime.files import LocalFiles
@@ -61,9 +82,13 @@ def _nobody_waits(_: float) -> None:
     """No pause between two attempts."""
 
 
-def statement(epoch: int, number: int = FENCE, kind: Any = "epoch") -> BatchCommit:
-    ranges = (OffsetRange(0, 0, 5),) if kind == "batch" else ()
-    return BatchCommit(kind, "shop", "orders", BatchId(epoch, number), f"writer {epoch}", NOWHERE, "hash", TopicId("orders", "id"), ranges)
+ABOUT = BatchCommit(Upkeep(), "shop", "orders")
+
+
+def statement(epoch: int, number: int = FENCE, case: Case = Fence()) -> BatchCommit:
+    postings = (Posting(Key(epoch, number, 0, 0), "batch", OffsetRange(0, 0, 5)),) if isinstance(case, Batch) else ()
+    id, topic = BatchId(epoch, number), TopicId("orders", "id")
+    return BatchCommit(case, "shop", "orders", id, f"writer {epoch}", NOWHERE, "hash", topic, postings)
 
 
 def test_created_tables_have_the_contracts_columns_and_properties(places: Places, writer: DirectWriter) -> None:
@@ -80,7 +105,7 @@ def test_of_two_creations_at_once_one_table_remains_and_both_writers_know_it(pla
     first, second = DirectWriter(), DirectWriter()
     first.create_tables(CONTRACT, places)
     behind = LiveTable(LocalFiles(), places.target)  # as the second saw it before: no table
-    assert isinstance(put(LocalFiles(), behind, "{}", ADD, []), Outrun)
+    assert isinstance(put(LocalFiles(), behind, ABOUT, ADD, []), Outrun)
     second.create_tables(CONTRACT, places)
     assert first.table(places.target).snapshot == second.table(places.target).snapshot
 
@@ -100,7 +125,7 @@ def test_a_fenced_writer_commits_nothing_more_although_it_has_looked_before(plac
     assert writer.fence(log, statement(1)) is not None
     assert DirectWriter().fence(log, statement(2)) is not None
     with pytest.raises(IngestError, match=r"FENCED.*epoch 2"):
-        writer.commit_seek(log, statement(1, SEEK, "seek"))
+        writer.commit_seek(log, statement(1, SEEK, Seek("")))
     assert DeltaTable(places.target).version() == 2
 
 
@@ -111,7 +136,7 @@ def test_a_commit_between_look_and_put_is_noticed_and_decided_upon_again(places:
     def decide(table: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
         seen.append(len(table.live))
         if len(seen) == 1:
-            write_deltalake(places.ledger, _ledger_table([_row(1)]), mode="append")
+            write_deltalake(places.ledger, ledger_table(1), mode="append")
         return ADD, []
 
     commit = writer.try_commit(places.ledger, lambda: statement(1), decide)
@@ -125,7 +150,7 @@ def test_what_a_statement_has_judged_is_the_very_snapshot_that_it_replaces(place
     def still() -> BatchCommit:
         judged.append(writer.looked_at(places.ledger).version)
         if len(judged) == 1:
-            write_deltalake(places.ledger, _ledger_table([_row(1)]), mode="append")
+            write_deltalake(places.ledger, ledger_table(1), mode="append")
         return statement(1)
 
     shadow = Places(f"{places.lake}/shadow", places.checkpoints, "shop", "orders")
@@ -218,15 +243,15 @@ def test_a_fenced_and_an_outrun_statement_have_surely_stored_nothing(places: Pla
     log = Logs.of(places).target
     assert writer.fence(log, statement(1)) is not None and DirectWriter().fence(log, statement(2)) is not None
     with pytest.raises(IngestError, match="FENCED") as fenced:
-        writer.commit_seek(log, statement(1, SEEK, "seek"))
+        writer.commit_seek(log, statement(1, SEEK, Seek("")))
     another = DirectWriter()
 
     def decide(_: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
-        another.unfenced(places.quarantine, "{}", lambda _: (ADD, []))
+        another.unfenced(places.quarantine, ABOUT, lambda _: (ADD, []))
         return ADD, []
 
     with pytest.raises(IngestError, match="COMMIT_OUTRUN") as outrun:
-        writer.unfenced(places.quarantine, "{}", decide)
+        writer.unfenced(places.quarantine, ABOUT, decide)
     assert nothing_stored(fenced.value) and nothing_stored(outrun.value) and not nothing_stored(KeyboardInterrupt())
 
 
@@ -248,7 +273,7 @@ def test_a_table_that_is_another_one_is_refused_at_the_next_look(how: str, place
             other.create_tables(CONTRACT, places)
             assert other.fence(log, statement(1)) is not None
     with pytest.raises(IngestError, match=r"(?s)TABLE_REWOUND.*ingest seek shop\.orders --to table"):
-        writer.commit_seek(log, statement(1, SEEK, "seek"))
+        writer.commit_seek(log, statement(1, SEEK, Seek("")))
 
 
 def test_a_table_made_again_between_look_and_put_gets_no_commit_of_ours(places: Places, writer: DirectWriter) -> None:
@@ -262,7 +287,7 @@ def test_a_table_made_again_between_look_and_put_gets_no_commit_of_ours(places: 
         return ADD, []
 
     with pytest.raises(IngestError, match="TABLE_REWOUND"):
-        writer.try_commit(places.target, lambda: statement(1, SEEK, "seek"), decide)
+        writer.try_commit(places.target, lambda: statement(1, SEEK, Seek("")), decide)
     assert DeltaTable(places.target).transaction_version("oncelake/shop/orders") == 5 << 32
 
 
@@ -270,14 +295,14 @@ def test_a_delete_of_a_fenced_writer_is_no_delete_of_nothing(places: Places, wri
     log = Logs.of(places).quarantine
     assert writer.fence(log, statement(1)) is not None and DirectWriter().fence(log, statement(2)) is not None
     with pytest.raises(IngestError, match="FENCED"):
-        writer.delete(log, statement(1, SEEK, "rollback"), "true")
+        writer.delete(log, statement(1, SEEK, RollBack()), "true")
 
 
 def test_a_ledger_that_was_put_back_during_a_run_takes_its_rows_all_the_same(places: Places, writer: DirectWriter) -> None:
     """The ledger is a projection: it refuses nothing."""
-    writer.merge_ledger(places, statement(1, kind="ledger"), [vars(_row(2))])
+    writer.append_ledger(places, ABOUT, lines(2))
     DeltaTable(places.ledger).restore(0)
-    writer.merge_ledger(places, statement(1, kind="ledger"), [vars(_row(2)), vars(_row(3))])
+    writer.append_ledger(places, ABOUT, lines(2, 3))
     assert sorted(DeltaTable(places.ledger).to_pyarrow_table()["batch"].to_pylist()) == [2, 3]
 
 
@@ -288,7 +313,7 @@ def test_a_maximum_of_time_that_another_engine_has_cut_excludes_nothing(cut: str
     add = {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True, "stats": json.dumps(stats)}
     table = writer.table(places.ledger)
     table.look()
-    put(LocalFiles(), table, "{}", ADD, [{"add": add}])
+    put(LocalFiles(), table, ABOUT, ADD, [{"add": add}])
     late = datetime.fromisoformat(cut).replace(tzinfo=UTC) + timedelta(microseconds=999)
     for found in (table, DirectWriter().table(places.ledger)):
         assert found.live["x.parquet"].greatest.get("committed_at", late) >= late
@@ -299,17 +324,40 @@ def test_an_empty_version_file_is_damage_and_no_commit(places: Places, writer: D
     assert writer.fence(log, statement(1)) is not None
     (Path(places.target) / "_delta_log" / f"{2:020}.json").touch()
     with pytest.raises(IngestError, match="LOG_TORN"):
-        writer.commit_seek(log, statement(1, SEEK, "seek"))
+        writer.commit_seek(log, statement(1, SEEK, Seek("")))
 
 
-def test_the_ledger_takes_a_row_once_and_sets_what_stood(places: Places, writer: DirectWriter) -> None:
-    rows = [_row(batch) for batch in (2, 3)]
-    writer.merge_ledger(places, statement(1, kind="ledger"), [vars(row) for row in rows])
-    again = [replace(rows[1], stood=4), _row(4)]
-    writer.merge_ledger(places, statement(1, kind="ledger"), [vars(row) for row in again])
-    writer.merge_ledger(places, statement(1, kind="ledger"), [vars(row) for row in rows])
-    found = DeltaTable(places.ledger).to_pyarrow_table().select(["batch", "stood"]).to_pylist()
-    assert sorted((row["batch"], row["stood"]) for row in found) == [(2, None), (3, 4), (4, None)]
+def test_lines_are_added_to_the_ledger_in_their_tables_types(places: Places, writer: DirectWriter) -> None:
+    """Sums of offsets have more digits than a BIGINT. No transaction id: another process may add the same lines."""
+    writer.append_ledger(places, ABOUT, lines(2, 3))
+    commit = DeltaLog(LocalFiles(), places.ledger).commit(1)
+    assert (commit.operation, commit.transactions, commit.batch_commit) == ("WRITE", {}, ABOUT)
+    found = DeltaTable(places.ledger).to_pyarrow_table()
+    assert [Line.of(row).row() for row in found.to_pylist()] == lines(2, 3)
+    assert (str(found.schema.field("target_offsets").type), str(found.schema.field("target_hash").type)) == (
+        "decimal128(38, 0)",
+        "decimal128(20, 0)",
+    )
+
+
+def test_the_postings_of_an_operation_are_in_its_commit_behind_those_that_it_was_given(places: Places, writer: DirectWriter) -> None:
+    """I4: what a statement changes and what it says of it are one commit."""
+    before, own = (Posting(Key(1, number, 0, 0), "batch", target=Sums(1, 2, 3)) for number in (2, 3))
+    about = replace(statement(1, FIRST_BATCH, Batch()), postings=(before,))
+    commit = writer.commit(Logs.of(places).target, lambda: about, lambda _: (replace(ADD, postings=(own,)), []))
+    assert commit.batch_commit is not None and commit.batch_commit.postings == (before, own)
+    posted = writer.post(Logs.of(places).target, replace(statement(1, FIRST_BATCH + 1, State()), postings=(own,)))
+    assert posted.batch_commit is not None and (posted.batch_commit.kind, posted.batch_commit.postings) == ("state", (own,))
+    with pytest.raises(IngestError, match="FENCED"):
+        writer.post(Logs.of(places).target, statement(1, FIRST_BATCH + 1, State()))
+
+
+@pytest.mark.parametrize(("case", "fenced"), [(Fence(), True), (State(), True), (Mark(), False), (Upkeep(), False), (Project(), False)])
+def test_only_a_statement_that_must_happen_once_has_a_transaction_id(
+    places: Places, writer: DirectWriter, case: Case, fenced: bool
+) -> None:
+    put(LocalFiles(), table := writer.table(places.target), statement(1, FIRST_BATCH, case), ADD, [])
+    assert table.log.commit(1).transactions == ({"oncelake/shop/orders": (1 << 32) + FIRST_BATCH} if fenced else {})
 
 
 def test_a_delete_writes_the_other_rows_of_a_file_again_with_their_nested_values(places: Places, writer: DirectWriter) -> None:
@@ -319,11 +367,11 @@ def test_a_delete_writes_the_other_rows_of_a_file_again_with_their_nested_values
     rows = [{**_record(offset), "headers": [{"key": "h", "value": b"\x00"}]} for offset in range(4)]
     write_deltalake(places.quarantine, pa.Table.from_pylist(rows, schema), mode="append")
     assert writer.fence(log, statement(1)) is not None
-    commit = writer.delete(log, statement(1, SEEK, "rollback"), "epoch < 5 AND `offset` >= 2")
+    commit = writer.delete(log, statement(1, SEEK, RollBack()), "epoch < 5 AND `offset` >= 2")
     assert commit is not None and commit.deleted_rows == 2
     left = DeltaTable(places.quarantine).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in left) == [0, 1] and left[0]["headers"] == [{"key": "h", "value": b"\x00"}]
-    assert writer.delete(log, statement(1, FIRST_BATCH, "rollback"), "`offset` > 9") is None
+    assert writer.delete(log, statement(1, FIRST_BATCH, RollBack()), "`offset` > 9") is None
 
 
 @pytest.mark.parametrize("reloaded", [False, True])
@@ -337,7 +385,7 @@ def test_a_file_is_removed_by_the_very_text_by_which_the_log_names_it(
     _renamed(places.quarantine, uri, Path(places.quarantine) / name)
     log = Logs.of(places).quarantine
     assert reloaded or writer.fence(log, statement(1)) is not None
-    commit = (DirectWriter() if reloaded else writer).delete(log, statement(2, SEEK, "rollback"), "`offset` = 0")
+    commit = (DirectWriter() if reloaded else writer).delete(log, statement(2, SEEK, RollBack()), "`offset` = 0")
     assert commit is not None and commit.deleted_rows == 1
     assert DeltaTable(places.quarantine).to_pyarrow_table()["offset"].to_pylist() == [1]
 
@@ -359,7 +407,7 @@ def test_files_outside_of_the_table_are_read_and_taken_off_the_log_and_stay_on_t
         assert (file.uri, Path(file.path)) == (uri, elsewhere)
         assert read_file(found.path, file.path, pa.schema([("offset", pa.int64())]))["offset"].to_pylist() == [0, 1]
     (file,) = table.live.values()
-    put(LocalFiles(), table, "{}", ADD, [file.removal(0)])
+    put(LocalFiles(), table, ABOUT, ADD, [file.removal(0)])
     again.look()
     assert not table.live and not again.live and elsewhere.exists()
     assert not pa.table(DeltaTable(places.quarantine).get_add_actions()).num_rows
@@ -379,7 +427,7 @@ def _altered(places: Places, **changed: Any) -> None:
     action = {"id": str(about.id), "format": {"provider": "parquet", "options": {}}, "partitionColumns": []}
     action |= {"schemaString": DeltaTable(places.target).schema().to_json(), "configuration": about.configuration, **changed}
     other = DirectWriter()
-    other.unfenced(places.target, "{}", lambda _: (Operation("CHANGE COLUMN", {}, {}), [{"metaData": action}]))
+    other.unfenced(places.target, ABOUT, lambda _: (Operation("CHANGE COLUMN", {}, {}), [{"metaData": action}]))
 
 
 def test_a_column_that_somebody_changes_during_a_run_ends_it_as_a_start_would(places: Places, writer: DirectWriter) -> None:
@@ -390,7 +438,7 @@ def test_a_column_that_somebody_changes_during_a_run_ends_it_as_a_start_would(pl
     _altered(places, schemaString=schema.replace('"name":"id","type":"long"', '"name":"id","type":"string"'))
     for _ in range(2):  # a statement that is tried again finds the same
         with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id is string in the table, bigint in the contract"):
-            run.commit_seek(log, statement(1, SEEK, "seek"))
+            run.commit_seek(log, statement(1, SEEK, Seek("")))
     _altered(places, schemaString=schema.replace('"nullable":false', '"nullable":true', 1))
     with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id may be null in the table"):
         DirectWriter(CONTRACT).fence(log, statement(2))
@@ -405,7 +453,7 @@ def test_a_change_between_look_and_commit_is_judged_before_the_commit(places: Pl
         return ADD, []
 
     with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*more is in the table, not in the contract"):
-        run.commit(log, lambda: statement(1, SEEK, "seek"), decide)
+        run.commit(log, lambda: statement(1, SEEK, Seek("")), decide)
     assert DeltaTable(places.target).transaction_version("oncelake/shop/orders") == 1 << 32
 
 
@@ -414,7 +462,7 @@ def test_a_look_back_takes_the_writers_own_look_and_reads_no_log_again(places: P
     assert run.fence(logs.target, statement(1)) is not None and run.fence(logs.quarantine, statement(1)) is not None
     target, quarantine = (DeltaLog(None, path) for path in (places.target, places.quarantine))  # type: ignore[arg-type]
     look_back = LookBack("shop.orders", target, quarantine, NOWHERE, run.look)
-    run.commit_seek(logs.target, statement(1, SEEK, "seek"))
+    run.commit_seek(logs.target, statement(1, SEEK, Seek("")))
     seen = look_back.again()
     assert (seen.target.version, seen.quarantine.version) == (2, 1)
     assert seen.target == Snapshot(logs.target.state().id, 2, logs.target.stamp(2))  # type: ignore[union-attr]
@@ -431,7 +479,7 @@ def test_a_harmless_change_of_the_table_during_a_run_goes_on(places: Places, wri
     assert run.fence(log, statement(1)) is not None
     DeltaTable(places.target).alter.set_table_description("orders of the shop")
     DeltaTable(places.target).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
-    assert run.commit_seek(log, statement(1, SEEK, "seek")).version == 4
+    assert run.commit_seek(log, statement(1, SEEK, Seek(""))).version == 4
 
 
 def test_a_feature_that_somebody_switches_on_during_a_run_ends_it(places: Places, writer: DirectWriter) -> None:
@@ -440,7 +488,7 @@ def test_a_feature_that_somebody_switches_on_during_a_run_ends_it(places: Places
     DeltaTable(places.quarantine).alter.set_table_properties({"delta.appendOnly": "true"})
     for _ in range(2):
         with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
-            writer.commit_seek(log, statement(1, SEEK, "seek"))
+            writer.commit_seek(log, statement(1, SEEK, Seek("")))
 
 
 def test_a_table_is_judged_when_it_is_loaded_and_when_it_changes_and_not_at_every_look(
@@ -451,10 +499,10 @@ def test_a_table_is_judged_when_it_is_loaded_and_when_it_changes_and_not_at_ever
     log, run = Logs.of(places).target, DirectWriter()
     assert run.fence(log, statement(1)) is not None
     for number in (1, 2, 3):
-        run.commit_seek(log, statement(1, number, "seek"))
+        run.commit_seek(log, statement(1, number, Seek("")))
     assert judged == [places.target]
     DeltaTable(places.target).alter.set_table_description("orders of the shop")
-    run.commit_seek(log, statement(1, 4, "seek"))
+    run.commit_seek(log, statement(1, 4, Seek("")))
     assert judged == [places.target] * 2
 
 
@@ -487,7 +535,7 @@ def test_the_rows_of_a_batch_are_inserts_in_the_change_data_feed(places: Places)
     own = {"_source": 0, "_partition": 0, "_kafka_timestamp": at, "_ingested_at": at, "_epoch": 1, "_batch": 2}
     rows = pa.Table.from_pylist([{"id": n, "_offset": n, **own} for n in range(3)], schema)
     file = write_file(places.target, rows, ("id",))
-    writer.commit(log, lambda: statement(1, FIRST_BATCH, "batch"), lambda _: (ADD, [file.addition()]))
+    writer.commit(log, lambda: statement(1, FIRST_BATCH, Batch()), lambda _: (ADD, [file.addition()]))
     changes = pa.table(DeltaTable(places.target).load_cdf(starting_version=1).read_all()).to_pylist()
     assert sorted((row["id"], row["_change_type"]) for row in changes) == [(n, "insert") for n in range(3)]
 
@@ -503,9 +551,9 @@ def test_a_statement_that_writes_files_of_a_change_data_feed_again_is_unfit_and_
     assert writer.fence(log, statement(1)) is not None
     before = sorted(Path(places.quarantine).rglob("*"))
     with pytest.raises(InvalidInput, match=r"DIRECT_UNFIT.*enableChangeDataFeed"):
-        writer.delete(log, statement(1, SEEK, "rollback"), "`offset` = 1")
+        writer.delete(log, statement(1, SEEK, RollBack()), "`offset` = 1")
     assert sorted(Path(places.quarantine).rglob("*")) == before
-    assert writer.delete(log, statement(1, SEEK, "rollback"), "`offset` = 7") is None, "nothing to write again"
+    assert writer.delete(log, statement(1, SEEK, RollBack()), "`offset` = 7") is None, "nothing to write again"
 
 
 def test_a_table_that_needs_another_writer_is_refused_before_anything_is_written(places: Places) -> None:
@@ -515,16 +563,20 @@ def test_a_table_that_needs_another_writer_is_refused_before_anything_is_written
     assert not Path(places.target).exists()
 
 
-def _row(batch: int) -> LedgerRow:
+def lines(*batches: int) -> list[dict[str, Any]]:
+    """Rows of the ledger, each about one batch."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    counts = (0, 5, 5, 5, 0, 0, 0)
-    return LedgerRow(SCHEMA_VERSION, "batch", "shop", "orders", 1, batch, "orders", "id", 0, *counts, None, None, 1, "hash", at)
+    found = [statement(1, batch, Batch()) for batch in batches]
+    target = Sums(5, 5 * 2**62, 2**64 - 1)
+    postings = [Posting(Key(1, batch, 0, 0), "batch", OffsetRange(0, 0, 5), 5, target) for batch in batches]
+    topic = TopicId("orders", "id")
+    given = zip(found, postings, strict=True)
+    return [Line(each, "shop", "orders", of.id, "writer 1", topic, "target", 1, "hash", at).row() for of, each in given]
 
 
-def _ledger_table(rows: Sequence[LedgerRow]) -> pa.Table:
-    from tests.unit.verify.proof_lake import LEDGER
-
-    return pa.Table.from_pylist([vars(row) for row in rows], LEDGER)
+def ledger_table(*batches: int) -> pa.Table:
+    schema = to_arrow_schema(T.StructType(list(LEDGER_FIELDS)), timezone="UTC")
+    return pa.Table.from_pylist(lines(*batches), schema)
 
 
 def _renamed(table: str, uri: str, to: Path) -> None:
@@ -540,25 +592,33 @@ def _renamed(table: str, uri: str, to: Path) -> None:
 
 def _record(offset: int) -> dict[str, Any]:
     texts = {"topic": "orders", "topic_id": "id", "reason_code": "empty", "contract_hash": "h", "state": "open", "state_by": "ingest run"}
-    return {**texts, "partition": 0, "offset": offset, "epoch": 1, "batch": 2, "state_changed_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    return {
+        **texts,
+        "source": 0,
+        "partition": 0,
+        "offset": offset,
+        "epoch": 1,
+        "batch": 2,
+        "state_changed_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
 
 
 def test_the_log_tells_what_a_statement_was(places: Places, writer: DirectWriter) -> None:
     assert writer.fence(Logs.of(places).target, statement(1)) is not None
     newest = DeltaTable(places.target).history(1)[0]
     assert newest["operation"] == "WRITE" and "isBlindAppend" not in newest
-    assert json.loads(newest["userMetadata"])["kind"] == "epoch"
+    assert json.loads(newest["userMetadata"])["kind"] == "fence"
 
 
 def test_re_read_records_enter_once_and_change_their_state(places: Places, writer: DirectWriter) -> None:
     log, at = Logs.of(places).quarantine, datetime(2026, 2, 1, tzinfo=UTC)
     rows = pa.Table.from_pylist([_record(0), _record(1)], pa.schema(DeltaTable(places.quarantine).schema()))
-    writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH, "batch"), rows.slice(0, 1), reopen=False)
+    writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH, Batch()), rows.slice(0, 1), reopen=False)
     positions = pa.table({"topic_id": ["id"], "partition": pa.array([0], pa.int32()), "offset": [0], "at": pa.array([at])})
-    writer.mark_replayed(positions, places, statement(1, FIRST_BATCH, "replayed"), "ingest seek")
+    writer.mark_replayed(positions, places, statement(1, FIRST_BATCH, Mark()), "ingest seek")
     (found,) = DeltaTable(places.quarantine).to_pyarrow_table().to_pylist()
     assert (found["state"], found["state_changed_at"], found["state_by"]) == ("replayed", at, "ingest seek")
-    commit = writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH + 1, "batch"), rows, reopen=True)
+    commit = writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH + 1, Batch()), rows, reopen=True)
     left = DeltaTable(places.quarantine).to_pyarrow_table().sort_by("offset").to_pylist()
     assert left == rows.to_pylist() and len(commit.removed) == 1
 
@@ -577,7 +637,7 @@ def test_statistics_of_columns_that_the_table_does_not_have_are_left_out(places:
     DeltaTable(places.quarantine).alter.set_table_properties(properties, raise_if_not_exists=False)
     log = Logs.of(places).quarantine
     rows = pa.Table.from_pylist([_record(0), _record(1)], pa.schema(DeltaTable(places.quarantine).schema()))
-    writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH, "batch"), rows, reopen=False)
-    assert writer.delete(log, statement(1, FIRST_BATCH + 1, "rollback"), "`offset` = 1") is not None
+    writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH, Batch()), rows, reopen=False)
+    assert writer.delete(log, statement(1, FIRST_BATCH + 1, RollBack()), "`offset` = 1") is not None
     (file,) = writer.table(places.quarantine).live.values()
     assert file.least == {"offset": 0} and file.rows == 1

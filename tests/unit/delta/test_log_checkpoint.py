@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.delta import log_checkpoint
-from ingest.delta.batch_commit import SEEK
+from ingest.delta.batch_commit import BatchCommit, Seek, Upkeep
 from ingest.delta.delta_log import Logs
 from ingest.delta.direct_writer import NOTHING, DirectWriter
 from ingest.delta.live_table import LiveTable
@@ -18,10 +18,11 @@ from ingest.delta.log_checkpoint import AGAIN_AFTER, BEHIND_AT_END, BEHIND_MAX
 from ingest.delta.put import put
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
-from tests.unit.delta.test_direct_writer import _row, statement
+from tests.unit.delta.test_direct_writer import lines, statement
 from tests.unit.verify.proof_lake import CONTRACT
 
 pytestmark = pytest.mark.unit
+ABOUT = BatchCommit(Upkeep(), "shop", "orders")
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def writer(places: Places) -> DirectWriter:
     found.create_tables(CONTRACT, places)
     stats = '{"numRecords":2,"minValues":{"id":1},"maxValues":{"id":9007199254740993},"nullCount":{"id":0}}'
     add = {"path": "a%20b.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True, "stats": stats}
-    put(LocalFiles(), found.table(places.target), "{}", NOTHING, [{"add": add}])
+    put(LocalFiles(), found.table(places.target), ABOUT, NOTHING, [{"add": add}])
     return found
 
 
@@ -45,7 +46,7 @@ def commits(writer: DirectWriter, places: Places, number: int) -> None:
     log = Logs.of(places).target
     first = writer.table(places.target).version + 1
     for at in range(first, first + number):
-        writer.commit_seek(log, statement(1, at, "seek"))
+        writer.commit_seek(log, statement(1, at, Seek("")))
 
 
 def checkpoints(table: str) -> list[int]:
@@ -79,15 +80,15 @@ def test_a_table_whose_log_before_the_checkpoint_was_removed_loads_as_it_was(pla
             path.unlink()
     after = DirectWriter().table(places.target)
     assert after.state == before.state and after.live == before.live and DeltaTable(places.target).version() == before.version
-    writer.commit_seek(Logs.of(places).target, statement(1, 200, "seek"))
+    writer.commit_seek(Logs.of(places).target, statement(1, 200, Seek("")))
     assert after.look()[-1].batch_commit is not None
 
 
 def test_quarantine_and_ledger_get_checkpoints_too(places: Places, writer: DirectWriter) -> None:
     log = Logs.of(places).quarantine
     for number in range(1, BEHIND_MAX + 1):
-        writer.commit_seek(log, statement(1, number, "seek"))
-        writer.merge_ledger(places, statement(1, SEEK, "ledger"), [vars(_row(number))])
+        writer.commit_seek(log, statement(1, number, Seek("")))
+        writer.append_ledger(places, ABOUT, lines(number))
     assert checkpoints(places.quarantine) == checkpoints(places.ledger) == [BEHIND_MAX - 1]
     assert DeltaTable(places.ledger).to_pyarrow_table().num_rows == BEHIND_MAX
 
@@ -149,7 +150,7 @@ def test_a_table_whose_protocol_asks_for_another_form_of_checkpoint_gets_none(pl
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
     table = LiveTable(LocalFiles(), places.target)
     table.load()
-    put(LocalFiles(), table, "{}", NOTHING, [{"protocol": protocol}])
+    put(LocalFiles(), table, ABOUT, NOTHING, [{"protocol": protocol}])
     commits(writer, places, BEHIND_MAX + 5)
     writer.finish()
     assert checkpoints(places.target) == []

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.decode.partition_value import folder_name, text_of, unwritable, value_of
+from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.creation import create_operation, creation
 from ingest.delta.data_file import sync, write_file
 from ingest.delta.delta_sql import At, DataFusion
@@ -29,6 +30,7 @@ from ingest.runtime.errors import Bug
 from ingest.runtime.files import LocalFiles
 
 pytestmark = pytest.mark.unit
+ABOUT = BatchCommit(Upkeep(), "shop", "orders")
 
 APPEND = Operation("WRITE", {"mode": "Append"}, {})
 ODD = "a b/=%:\"#+?&ü\\{}[]^~!*|<>'\n\x7f😀%41."
@@ -58,7 +60,7 @@ def table_of(folder: Path, columns: dict[str, T.DataType], partition_by: Sequenc
     fields = [T.StructField("id", T.LongType(), False), *(T.StructField(name, kind) for name, kind in columns.items())]
     definition = TableDefinition(str(folder / "t"), tuple(fields), partition_by=tuple(partition_by))
     table = LiveTable(LocalFiles(), definition.path)
-    put(LocalFiles(), table, "{}", create_operation(definition), creation(definition))
+    put(LocalFiles(), table, ABOUT, create_operation(definition), creation(definition))
     table.load()
     return table
 
@@ -70,7 +72,7 @@ def append(table: LiveTable, rows: Sequence[dict[str, Any]]) -> pa.Table:
     arrow = pa.Table.from_pylist(list(rows), schema)
     staged = write_files(table.path, arrow, ("id",), table.state.partition_by)
     sync(table.path, [each.path for each in staged])
-    put(LocalFiles(), table, "{}", APPEND, [each.addition() for each in staged])
+    put(LocalFiles(), table, ABOUT, APPEND, [each.addition() for each in staged])
     return arrow
 
 
@@ -174,7 +176,7 @@ def test_a_delete_writes_the_rest_of_a_partition_into_the_partition(tmp_path: Pa
     def decide(found: LiveTable) -> Any:
         return Operation("DELETE", {}, {}), rewritten(found, gone, lambda rows, hit: rows.filter(pa.array(~hit)))
 
-    writer.unfenced(table.path, "{}", decide)
+    writer.unfenced(table.path, ABOUT, decide)
     left = {row["id"]: row["day"] for row in DataFusion().ask("SELECT * FROM {t}", t=At(table.path))}
     assert left == {n: days[n % 3] for n in range(9) if n not in (4, 5)}
 
@@ -191,5 +193,5 @@ def test_a_file_without_the_tables_partition_values_is_never_committed(tmp_path:
     file = write_file(table.path, pa.table({"id": [1]}), ())
     writer = DirectWriter()
     with pytest.raises(Bug, match="PARTITIONS_MISSING"):
-        writer.unfenced(table.path, "{}", lambda _: (APPEND, [file.addition()]))
+        writer.unfenced(table.path, ABOUT, lambda _: (APPEND, [file.addition()]))
     assert DeltaTable(table.path).version() == 0

@@ -14,9 +14,11 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.statistics import HIGHEST, TEXT_MAX, Statistics
 
 pytestmark = pytest.mark.unit
+ABOUT = BatchCommit(Upkeep(), "shop", "orders")
 
 
 def statistics(rows: pa.Table, columns: list[str]) -> str:
@@ -89,7 +91,7 @@ def test_deltalake_prunes_by_them_without_losing_a_row(tmp_path: Path) -> None:
         {"metaData": {**metadata, "configuration": {}}},
     ]
     files = [write_file(str(tmp_path), rows.slice(at, 1), ["t"]) for at in range(3)]
-    put(LocalFiles(), table, "{}", Operation("WRITE", {}, {}), [*actions, *(each.addition() for each in files)])
+    put(LocalFiles(), table, ABOUT, Operation("WRITE", {}, {}), [*actions, *(each.addition() for each in files)])
     found = QueryBuilder().register("r", DeltaTable(str(tmp_path)))
     for text in rows["t"].to_pylist():
         assert pa.table(found.execute(f"SELECT count(*) AS n FROM r WHERE t = '{text}'").read_all())["n"].to_pylist() == [1]

@@ -180,7 +180,7 @@ def test_the_first_refusal_in_the_order_of_the_table_is_reported() -> None:
 def test_missing_tables_are_created_only_if_nothing_knows_of_a_former_table() -> None:
     assert decide(NOTHING) == Create()
     assert code(quarantine(snapshot=Snapshot("Q", 0, "q0"))(NOTHING)) == "Create", "a first start was cut off here"
-    for change in (ledger(epoch=1), checkpoint(1), quarantine(epoch=1)):
+    for change in (ledger(statement=BatchId(1, 1)), checkpoint(1), quarantine(epoch=1)):
         assert code(change(NOTHING)) == "TABLE_REPLACED"
 
 
