@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,7 @@ def remove(writer: TableWriter, places: Places, found: pa.Table, path: str, colu
     keys = np.stack([ordered[name].to_numpy().astype(np.int64) for name in "ebsp"])
     starts = np.flatnonzero(np.concatenate(([ordered.num_rows > 0], (keys[:, 1:] != keys[:, :-1]).any(axis=0))))[::KEYS_MAX].tolist()
     removed = 0
-    for start, end in zip(starts, [*starts[1:], ordered.num_rows], strict=True):
+    for start, end in pairwise([*starts, ordered.num_rows]):
         removed += writer.remove(ordered.slice(start, end - start), path, columns, about(places, reason), why)
     return removed
 
