@@ -1,189 +1,121 @@
-"""Which records leave the quarantine, and what the ledger counts first: each record once, also after a retention that was cut off (I4)."""
+"""Which records leave the quarantine, and that each statement which removes some posts them, in the same commit (I4)."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import Upkeep
+from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import DataFusion
-from ingest.ledger.ledger_row import LedgerRow
-from ingest.repair.retention import Retired, metadata, name_of, recounted, retire
-from ingest.runtime.places import Places
-from tests.unit.verify.proof_lake import LEDGER
+from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.posting import NOTHING, Posting
+from ingest.delta.stored_rows import QUARANTINE, TARGET
+from ingest.ledger.projection import complete
+from ingest.repair import retention
+from ingest.repair.retention import POSITIONS, remove, retirable
+from ingest.verify.verdict import verify
+from tests.unit.batch.local_desk import LocalDesk, Record
+from tests.unit.repair.test_maintenance import DOCUMENT, batch
 
 pytestmark = pytest.mark.unit
 
-OLD, NEW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)
-BEFORE, NOW = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 6, 2, tzinfo=UTC)
+LATER = datetime(2200, 1, 1, tzinfo=UTC)
 
 
-class Scene:
-    """A quarantine whose records are (epoch, batch, offset, state, changed), all of partition 0, and a ledger with batches of epoch 1."""
-
-    def __init__(self, folder: Path, *records: tuple[int, int, int, str, datetime], batches: int = 3) -> None:
-        self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), "shop", "orders")
-        columns = {"topic": ["orders"] * len(records), "topic_id": ["id"] * len(records)}
-        values = list(zip(*records, strict=True)) or [()] * 5
-        table = pa.table(
-            {
-                **{name: pa.array(given, pa.string()) for name, given in columns.items()},
-                "partition": pa.array([0] * len(records), pa.int32()),
-                "offset": pa.array(values[2], pa.int64()),
-                "epoch": pa.array(values[0], pa.int32()),
-                "batch": pa.array(values[1], pa.int64()),
-                "state": pa.array(values[3], pa.string()),
-                "state_changed_at": pa.array(values[4], pa.timestamp("us", "UTC")),
-            }
-        )
-        write_deltalake(self.places.quarantine, table)
-        write_deltalake(self.places.target, pa.table({"id": pa.array([1])}))
-        self.ledger = {row.key: row for row in (self._batch(number) for number in range(2, 2 + batches))}
-        self._write()
-
-    def _batch(self, number: int) -> LedgerRow:
-        identity = (2, "batch", "shop", "orders", 1, number, "orders", "id", 0)
-        return LedgerRow(*identity, number * 10, number * 10 + 10, 10, 8, 0, 2, 0, None, None, number, "hash", OLD)
-
-    def _write(self) -> None:
-        write_deltalake(self.places.ledger, pa.Table.from_pylist([vars(row) for row in self.ledger.values()], LEDGER), mode="overwrite")
-
-    def due(self, *, open_too: bool = False) -> Retired | None:
-        return retire(DataFusion(), self.places, BEFORE, NOW, open_too=open_too)
-
-    def count(self, retired: Retired) -> None:
-        """The first step: the MERGE into the ledger."""
-        self.ledger |= {row.key: row for row in retired.rows}
-        self._write()
-
-    def delete(self, retired: Retired, condition: str) -> None:
-        """The second step: the DELETE."""
-        about = json.dumps({**metadata(self.places), "retired_at": name_of(retired.at)})
-        properties = CommitProperties(custom_metadata={"userMetadata": about})
-        DeltaTable(self.places.quarantine).delete(condition, commit_properties=properties)
-
-    def settle(self, retired: Retired) -> None:
-        rows = recounted(DataFusion(), self.places, retired.rows, retired.since, retired.at)
-        assert rows is not None
-        self.ledger |= {row.key: row for row in rows}
-        self._write()
-
-    def change(self, offset: int, state: str, at: datetime = OLD) -> None:
-        rows = DeltaTable(self.places.quarantine).to_pyarrow_table().to_pylist()
-        changed = [{**row, "state": state, "state_changed_at": at} if row["offset"] == offset else row for row in rows]
-        schema = DeltaTable(self.places.quarantine).to_pyarrow_table().schema
-        write_deltalake(self.places.quarantine, pa.Table.from_pylist(changed, schema), mode="overwrite")
-
-    def counted(self) -> dict[int, tuple[int, int]]:
-        """The removed records and those of them that were rows, by the first offset."""
-        return {row.start_offset: (row.quarantined, row.inserted) for row in self.ledger.values() if row.kind == "retention"}
+@pytest.fixture
+def desk(tmp_path: Path) -> LocalDesk:
+    """Three batches of one row (offsets 0, 2, 4) and one record for the quarantine (1, 3, 5) each, in tables and ledger."""
+    one = LocalDesk(Contract.model_validate(DOCUMENT), tmp_path)
+    for offset in (0, 2, 4):
+        batch(one, offset)
+    complete(DirectWriter(), one.places)
+    return one
 
 
-def test_settled_records_leave_after_their_time_and_are_counted_by_batch(tmp_path: Path) -> None:
-    one = Scene(
-        tmp_path,
-        (1, 2, 21, "replayed", OLD),
-        (1, 2, 22, "dropped", OLD),
-        (1, 3, 31, "dropped", NEW),
-        (1, 3, 32, "open", OLD),
-        (1, 4, 41, "dropped", OLD),
-    )
-    due = one.due()
-    assert due is not None and due.records == 3
-    found = {(row.kind, row.epoch, row.batch, row.start_offset, row.end_offset, row.quarantined, row.inserted) for row in due.rows}
-    assert found == {("retention", 1, 2, 21, 23, 2, 1), ("retention", 1, 4, 41, 42, 1, 0)}
-    assert all(row.why == name_of(due.at) and row.topic_id == "id" and row.target_version == 0 for row in due.rows)
-    every = one.due(open_too=True)
-    assert every is not None and every.records == 4
+def due(desk: LocalDesk, before: datetime = LATER, *, open_too: bool = False) -> list[int]:
+    found: list[int] = retirable(DataFusion(), desk.places, before, open_too=open_too)["o"].to_pylist()
+    return sorted(found)
 
 
-def test_records_of_a_batch_that_the_ledger_lacks_stay(tmp_path: Path) -> None:
+def state(desk: LocalDesk, offset: int, to: str) -> None:
+    DirectWriter().set_state(desk.places, f"`offset` = {offset}", to, "ada")
+
+
+def postings(desk: LocalDesk, table: str) -> list[list[Posting]]:
+    """The postings of each of our upkeep commits on a table, oldest first."""
+    log: DeltaLog = getattr(Logs.of(desk.places), table)
+    found = [each.batch_commit for each in log.newest_first() if each.batch_commit is not None]
+    return [list(each.postings) for each in reversed(found) if isinstance(each.case, Upkeep)]
+
+
+def test_only_settled_records_of_their_time_leave(desk: LocalDesk) -> None:
+    assert due(desk) == []
+    state(desk, 1, "dropped")
+    state(desk, 5, "replayed")
+    assert (due(desk), due(desk, open_too=True)) == ([1, 5], [1, 3, 5])
+    assert due(desk, datetime(2020, 1, 1, tzinfo=UTC), open_too=True) == []
+
+
+def test_records_of_a_batch_that_the_ledger_lacks_stay(desk: LocalDesk) -> None:
     """It may be in progress, or cut off: then the next start rolls it back."""
-    one = Scene(tmp_path, (1, 5, 51, "dropped", OLD), (2, 2, 61, "dropped", OLD))
-    assert one.due(open_too=True) is None
+    batch(desk, 6)
+    state(desk, 7, "dropped")
+    assert 7 not in due(desk, open_too=True)
+    complete(DirectWriter(), desk.places)
+    assert due(desk) == [7]
 
 
-def test_a_table_without_a_batch_or_without_old_records_has_nothing_to_remove(tmp_path: Path) -> None:
-    assert Scene(tmp_path / "a", (1, 2, 21, "dropped", OLD), batches=0).due() is None
-    assert Scene(tmp_path / "b", (1, 2, 21, "dropped", NEW)).due() is None
+def test_without_a_batch_nothing_leaves(tmp_path: Path) -> None:
+    desk = LocalDesk(Contract.model_validate(DOCUMENT), tmp_path)
+    assert due(desk, open_too=True) == []
 
 
-def test_a_retention_that_was_cut_off_is_counted_once(tmp_path: Path) -> None:
-    """The next one finds an older record settled too, which changes the range. The first count is cancelled in the same statement."""
-    one = Scene(tmp_path, (1, 2, 21, "open", OLD), (1, 2, 22, "dropped", OLD), (1, 3, 31, "dropped", OLD))
-    first = one.due()
-    assert first is not None
-    one.count(first)
-    assert one.counted() == {22: (1, 0), 31: (1, 0)}
-    one.change(21, "dropped")
-    second = one.due()
-    assert second is not None
-    one.count(second)
-    assert one.counted() == {21: (2, 0), 22: (0, 0), 31: (1, 0)}
+def test_removed_records_are_posted_by_their_batch_in_the_same_commit(desk: LocalDesk) -> None:
+    for offset in (1, 5):
+        state(desk, offset, "dropped")
+    found = retirable(DataFusion(), desk.places, LATER)
+    log = Logs.of(desk.places).quarantine
+    before = log.newest()
+    assert remove(DirectWriter(), desk.places, found, desk.places.quarantine, QUARANTINE, "retention", "a law") == 2
+    assert Logs.of(desk.places).quarantine.newest() == before + 1
+    ((first, second),) = postings(desk, "quarantine")
+    for posting, number, offset in ((first, 2, 1), (second, 4, 5)):
+        assert (posting.why, posting.key.batch, posting.target, posting.range) == ("retention", number, NOTHING, None)
+        assert (posting.quarantine.rows, posting.quarantine.offsets) == (-1, -offset)
+    assert verified(desk) == ()
+    again = remove(DirectWriter(), desk.places, found, desk.places.quarantine, QUARANTINE, "retention")
+    assert again == 0 and len(postings(desk, "quarantine")) == 1, "somebody else has removed them"
 
 
-def test_a_record_that_is_reopened_after_the_cut_is_no_longer_counted(tmp_path: Path) -> None:
-    one = Scene(tmp_path, (1, 2, 21, "replayed", OLD))
-    first = one.due()
-    assert first is not None
-    one.count(first)
-    one.change(21, "open", NEW)
-    second = one.due()
-    assert second is not None and second.records == 0
-    one.count(second)
-    assert one.counted() == {21: (0, 0)} and one.due() is None
+def verified(desk: LocalDesk) -> tuple[object, ...]:
+    complete(DirectWriter(), desk.places)
+    return verify(DataFusion(), desk.contract, desk.places).findings
 
 
-def test_a_second_retention_of_a_batch_adds_its_own_count(tmp_path: Path) -> None:
-    one = Scene(tmp_path, (1, 2, 21, "dropped", OLD), (1, 2, 22, "open", OLD))
-    first = one.due()
-    assert first is not None
-    one.count(first)
-    write_deltalake(one.places.quarantine, DeltaTable(one.places.quarantine).to_pyarrow_table().slice(1), mode="overwrite")
-    one.change(22, "dropped")
-    second = one.due()
-    assert second is not None
-    one.count(second)
-    assert one.counted() == {21: (1, 0), 22: (1, 0)}
+@pytest.mark.parametrize("keys_max", [1, 2, 3, 100])
+def test_rows_of_many_batches_leave_in_several_statements_that_each_post_their_own(
+    desk: LocalDesk, keys_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A posting takes a hundred bytes of its commit. A batch is never cut in two."""
+    desk.process([[Record(p, at, b'{"id": "%d-%d", "n": 1}' % (p, at)) for p, at in ((1, 0), (1, 1), (2, 0))]])
+    monkeypatch.setattr(retention, "KEYS_MAX", keys_max)
+    rows = [{"e": row["_epoch"], "b": row["_batch"], "s": 0, "p": row["_partition"], "o": row["_offset"]} for row in desk.rows()]
+    found = pa.Table.from_pylist(rows[::-1], POSITIONS)
+    keys = {tuple(row[name] for name in "ebsp") for row in rows}
+    assert remove(DirectWriter(), desk.places, found, desk.places.target, TARGET, "erasure") == len(rows) == 6
+    statements = postings(desk, "target")
+    assert len(keys) == 5 and len(statements) == -(-5 // keys_max)
+    assert sorted(len(each) for each in statements)[-1] == min(keys_max, 5)
+    posted = [posting for each in statements for posting in each]
+    assert len({posting.key for posting in posted}) == len(posted) == 5 and sum(each.inserted for each in posted) == -6
+    assert verified(desk) == () and desk.rows() == []
 
 
-def test_of_two_retentions_at_once_each_counts_what_it_has_removed_itself(tmp_path: Path) -> None:
-    """On an object store no lock keeps them apart. Both counted record 22, and both counts together would have excused another loss."""
-    one = Scene(tmp_path, *((1, 2, offset, "dropped", OLD) for offset in (21, 22, 23)))
-    first, second = (retire(DataFusion(), one.places, BEFORE, at) for at in (NOW, NOW + timedelta(seconds=1)))
-    assert first is not None and second is not None and (first.records, second.records) == (3, 3)
-    one.count(first)
-    one.count(second)
-    one.delete(first, "offset IN (21, 22)")
-    one.settle(first)
-    assert one.counted() == {21: (2, 0)}
-    one.delete(second, "offset IN (22, 23)")
-    one.settle(second)
-    assert one.counted() == {21: (2, 0), 23: (1, 0)}
-    assert recounted(DataFusion(), one.places, second.rows, second.since, second.at) is not None, "it counted more before"
-
-
-def test_a_retention_alone_has_nothing_to_correct(tmp_path: Path) -> None:
-    one = Scene(tmp_path, (1, 2, 21, "replayed", OLD), (1, 2, 22, "dropped", OLD), (1, 3, 31, "dropped", OLD))
-    due = one.due()
-    assert due is not None
-    one.count(due)
-    one.delete(due, "true")
-    assert recounted(DataFusion(), one.places, due.rows, due.since, due.at) is None
-
-
-def test_a_count_that_another_retention_has_replaced_is_restored(tmp_path: Path) -> None:
-    one = Scene(tmp_path, (1, 2, 21, "replayed", OLD), (1, 2, 22, "dropped", OLD))
-    due = one.due()
-    assert due is not None
-    one.count(due)
-    one.ledger = {key: replace(row, quarantined=0, inserted=0) if row.kind == "retention" else row for key, row in one.ledger.items()}
-    one._write()
-    one.delete(due, "true")
-    one.settle(due)
-    assert one.counted() == {21: (2, 1)}
+def test_nothing_to_remove_is_no_commit(desk: LocalDesk) -> None:
+    assert remove(DirectWriter(), desk.places, POSITIONS.empty_table(), desk.places.target, TARGET, "erasure") == 0
+    assert postings(desk, "target") == []

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest.delta import direct_writer, put
-from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.batch_commit import BatchCommit, Replay, Swap
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import DataFusion
@@ -61,15 +61,15 @@ class Scene:
     def fill(self) -> None:
         for batch in (RECORDS[:4], RECORDS[4:]):
             self.desk.process([batch], FILES)
-        self.desk.table.epoch.ledger.append()
+        self.desk.table.epoch.finish()
         writer = DirectWriter(self.contract)
 
         def carry(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
-            return writer.commit_seek(look_back.target, replace(at_end, why="replay", reason=CARRIED))
+            return writer.commit_seek(look_back.target, replace(at_end, case=Replay(CARRIED)))
 
         floor = self.desk.table.epoch.writer.epoch + EPOCHS_AHEAD
-        open_epoch(None, self.contract, shadow_of(self.places), self.ask, EARLIEST, floor=floor, writer=writer).ledger.append()
-        open_epoch(None, self.contract, shadow_of(self.places), self.ask, statement=carry, writer=writer).ledger.append()
+        open_epoch(None, self.contract, shadow_of(self.places), self.ask, EARLIEST, floor=floor, writer=writer).finish()
+        open_epoch(None, self.contract, shadow_of(self.places), self.ask, statement=carry, writer=writer).finish()
         shadow = LocalDesk(self.contract, Path(self.places.lake).parent)
         shadow.places = shadow_of(self.places)
         shadow.open()
@@ -110,7 +110,7 @@ class Scene:
         self.desk.open()
         report = self.desk.process([[event(12, 12), event(13, 3)]], FILES)
         assert (report.inserted, report.duplicate) == (1, 1)
-        self.desk.table.epoch.ledger.append()
+        self.desk.table.epoch.finish()
         assert self.findings() == []
 
 
@@ -129,7 +129,7 @@ def test_one_commit_replaces_all_files_by_the_shadows_and_time_travel_reaches_th
     commit = next(each for each in scene.log().newest_first() if each.added)
     assert commit.version > done.version_before
     assert {path for path, _ in commit.removed} == live
-    assert commit.batch_commit is not None and commit.batch_commit.rebuilt is not None
+    assert commit.batch_commit is not None and commit.batch_commit.snapshots is not None and isinstance(commit.batch_commit.case, Swap)
     assert (commit.batch_commit.id.number, commit.batch_commit.snapshots.target.version) == (1, commit.version - 1)
     assert (commit.operation, commit.parameters["mode"], commit.metrics["numOutputRows"]) == ("WRITE", "Overwrite", "7")
     mine = scene.added(scene.places.target)
@@ -214,10 +214,10 @@ def test_between_the_two_commits_a_start_is_refused_and_a_seek_mends_the_table_t
         scene.desk.open()
     assert error.value.code == "QUARANTINE_REWOUND"
     seeking = Seeking(Aim("table"), True, "--to table")
-    open_epoch(None, scene.contract, scene.places, scene.ask, seeking, writer=DirectWriter(scene.contract)).ledger.append()
+    open_epoch(None, scene.contract, scene.places, scene.ask, seeking, writer=DirectWriter(scene.contract)).finish()
     scene.desk.open()
     scene.desk.process([[each for each in RECORDS if each.offset >= scene.desk.starts[each.partition]]], FILES)
-    scene.desk.table.epoch.ledger.append()
+    scene.desk.table.epoch.finish()
     assert scene.findings() == []
     with pytest.raises(Refused, match="SHADOW_OLD"):
         scene.swap()
