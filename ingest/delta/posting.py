@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ingest.delta.row_sums import HALF_BITS
 from ingest.kafka.offsets import OffsetRange
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ quarantined records that became rows. `rebuild`: the rows of a rebuilt table. `r
 erase` removed. `write-off`: what was missing when a seek read the tables."""
 WHYS: tuple[Why, ...] = get_args(Why)
 MODULUS = 1 << 64
+# Offsets are added up in two halves, whose sums do not overflow.
+HALF_BITS = 32
 
 
 @dataclass(frozen=True, order=True)

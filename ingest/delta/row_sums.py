@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.decode.row_hash import Hashes, hashed, row_hashes
+from ingest.delta.posting import HALF_BITS
 
-HALF_BITS = 32
 LOW = (1 << HALF_BITS) - 1
 KEY = ("epoch", "batch", "source", "partition")
 # `high` and `low` are sums of the halves of 2^32 offsets, which do not overflow; `hash` has the bits of a sum modulo 2^64.
