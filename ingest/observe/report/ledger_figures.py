@@ -151,10 +151,11 @@ class LedgerReader:
 
     def _begin(self, epoch: int) -> EpochBegin:
         at_s = [float(each["at_s"][each["epoch"] == epoch].min()) for each in self._by_kind.values() if epoch in each["epoch"]]
-        begin = self._by_kind["epoch"]
-        whys = begin["why"][begin["epoch"] == epoch]
-        batches = int((self._by_kind["batch"]["epoch"] == epoch).sum())
-        return EpochBegin(epoch, str(whys[0]) if len(whys) else "unknown", iso(min(at_s)), batches)
+        begin, batch = self._by_kind["epoch"], self._by_kind["batch"]
+        read = batch["why"][batch["epoch"] == epoch]
+        # An epoch that goes on where the table ends posts nothing but its batches.
+        whys = [*begin["why"][begin["epoch"] == epoch], *read[read == "rebuild"], "start"]
+        return EpochBegin(epoch, str(whys[0]), iso(min(at_s)), len(read))
 
 
 def _buckets(batch: dict[str, Any], hours: float) -> tuple[Bucket, ...]:
