@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 def test_a_hold_is_shown_and_a_damaged_record_hides_no_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = ReportLake(tmp_path)
     lake.batch(0, 10, range(10))
-    lake._keep_ledger()
+    lake.keep()
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/orders.yml").write_text(CONTRACT.to_json(), encoding="utf-8")
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ingest.cli.check import print_checked
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Kind, Snapshot, Snapshots
+from ingest.delta.batch_commit import FIRST_BATCH, Batch, BatchCommit, BatchId, Fence, Seek, Snapshot, Snapshots
 from ingest.delta.commit import AddedFile, Commit
 from ingest.quality.scope import Last, Scope, Slice, decide, joined
 from ingest.quality.validation import Checked
@@ -23,8 +23,8 @@ SNAPSHOT = Snapshot("table", 3, "stamp")
 def commit(
     version: int, operation: str = "MERGE", id: tuple[int, int] = (1, FIRST_BATCH), rows: int = 1, *, ours: bool = True, **other: str
 ) -> Commit:
-    kind: Kind = "seek" if id[1] == 1 else "epoch" if id[1] == 0 else "batch"
-    batch_commit = BatchCommit(kind, "t", other.get("table", "events"), BatchId(*id), "writer", Snapshots(SNAPSHOT, SNAPSHOT))
+    case = Seek("") if id[1] == 1 else Fence() if id[1] == 0 else Batch()
+    batch_commit = BatchCommit(case, "t", other.get("table", "events"), BatchId(*id), "writer", Snapshots(SNAPSHOT, SNAPSHOT))
     transactions = {batch_commit.app_id: batch_commit.id.txn_version} if ours else {}
     added = (AddedFile(f"{version}.parquet", rows),) if rows else ()
     return Commit(version, datetime.now(UTC), operation, transactions, batch_commit.to_json() if ours else None, added)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from deltalake import write_deltalake
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from ingest.delta.batch_commit import BatchId, State
+from ingest.delta.posting import Key, Posting
 from ingest.observe.lineage import destination
 from ingest.observe.lineage.destination import EventFile, LineageServer
 from ingest.observe.lineage.lineage_event import EventMaker
@@ -30,7 +31,7 @@ from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from ingest.runtime.places import Places
 from tests.raw_server import again_and_again, served
 from tests.unit.observe.lineage.lineage_server import Received, lineage_server
-from tests.unit.verify.proof_lake import CONTRACT, Lake
+from tests.unit.verify.proof_lake import CONTRACT, Lake, sums
 
 pytestmark = pytest.mark.unit
 
@@ -47,7 +48,7 @@ def full(lake: Lake) -> Lake:
     lake.batch(10, 12, [10, 11])
     lake.start()
     lake.batch(12, 20, range(12, 17), gap=3)
-    lake._keep_ledger()
+    lake.keep()
     return lake
 
 
@@ -137,8 +138,8 @@ def test_a_batch_is_a_run_from_offsets_to_a_version(full: Lake, tmp_path: Path) 
 
 def test_the_contract_describes_only_batches_that_were_decoded_under_it(full: Lake, tmp_path: Path) -> None:
     hashes = ["hash", CONTRACT.hash]
-    full.ledger = [replace(row, contract_hash=hashes[row.epoch - 1]) for row in full.ledger]
-    full._keep_ledger()
+    for epoch, hash in enumerate(hashes, 1):
+        full.ledger.update(new_values={"contract_hash": hash}, predicate=f"epoch = {epoch}")
     *older, newest = written(full, tmp_path / "events.ndjson")
     assert not [event for event in older if "schema" in event["outputs"][0]["facets"]]
     described = newest["outputs"][0]["facets"]
@@ -161,8 +162,7 @@ def test_a_validation_run_becomes_assertions_without_values(full: Lake, tmp_path
 
 
 def test_events_and_facets_are_valid_by_the_schemas_of_openlineage(full: Lake, tmp_path: Path) -> None:
-    full.ledger = [replace(row, contract_hash=CONTRACT.hash) for row in full.ledger]
-    full._keep_ledger()
+    full.ledger.update(new_values={"contract_hash": CONTRACT.hash})
     validated(full, "a", WHEN, True, False)
     checker = Draft202012Validator.FORMAT_CHECKER
     checked = set()
@@ -176,13 +176,27 @@ def test_events_and_facets_are_valid_by_the_schemas_of_openlineage(full: Lake, t
     assert checked == SPEC.keys() - {"OpenLineage"}
 
 
+def test_a_batch_is_sent_when_its_rows_are_counted(full: Lake, tmp_path: Path) -> None:
+    """Delta in Spark tells only afterwards what a MERGE has inserted."""
+    full.batch(20, 30, range(20, 28), opened=True)
+    full.keep()
+    path = tmp_path / "events.ndjson"
+    assert len(written(full, path)) == 3
+    said = Posting(Key(2, 3, 0, 0), "batch", target=sums(BatchId(2, 3), 0, range(20, 28), range(20, 28)), present=2)
+    full.rows((), batch_commit=full.batch_commit(State(), full.number, said))
+    full.keep()
+    *_, newest = written(full, path)
+    assert batches([newest]) == [(2, 3, 3)] and newest["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 8
+    assert newest["run"]["facets"]["oncelake_batches"]["duplicate"] == 2
+
+
 def test_a_second_call_sends_only_what_is_new(full: Lake, tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     validated(full, "b", WHEN, True)
     assert len(written(full, path)) == 4
     assert len(written(full, path)) == 4
     full.batch(20, 21, [20])
-    full._keep_ledger()
+    full.keep()
     validated(full, "a", WHEN - timedelta(minutes=5), True)  # it began earlier and took longer
     assert len(written(full, path)) == 6
     assert len(written(full, path)) == 6
@@ -201,21 +215,22 @@ def test_sent_again_a_batch_has_the_same_run_id(full: Lake, tmp_path: Path) -> N
     Path(Cursor(full.places, "").path).write_text("{torn")
     again = written(full, path)[3:]
     assert again == first and len({event["run"]["runId"] for event in first}) == 3
-    other = EventMaker(CONTRACT, full.places, "broker:9092", "elsewhere").of_batches(full.ledger[1:2])
+    other = EventMaker(CONTRACT, full.places, "broker:9092", "elsewhere").of_batches(full.books().batches[:1])
     assert other.run.runId not in {event["run"]["runId"] for event in first}
 
 
 def test_since_sends_again_from_a_time_on(full: Lake, tmp_path: Path) -> None:
-    full.ledger = [replace(row, committed_at=WHEN + timedelta(hours=row.epoch)) for row in full.ledger]
-    full._keep_ledger()
+    for epoch in (1, 2):
+        full.ledger.update(new_values={"committed_at": WHEN + timedelta(hours=epoch)}, predicate=f"epoch = {epoch}")
     path = tmp_path / "events.ndjson"
     written(full, path)
     assert batches(written(full, path, since=WHEN + timedelta(hours=2))[3:]) == [(2, 2, 2)]
 
 
 def test_since_does_not_leave_out_what_an_earlier_call_could_not_send(full: Lake, tmp_path: Path) -> None:
-    full.ledger = [replace(row, committed_at=WHEN + timedelta(hours=row.epoch, minutes=row.batch)) for row in full.ledger]
-    full._keep_ledger()
+    for epoch, batch in ((1, 2), (1, 3), (2, 2)):
+        at = WHEN + timedelta(hours=epoch, minutes=batch)
+        full.ledger.update(new_values={"committed_at": at}, predicate=f"epoch = {epoch} AND batch = {batch}")
     path, cursor = tmp_path / "events.ndjson", Cursor(full.places, f"file:{tmp_path}/events.ndjson")
     path.write_text("")
     cursor.write(Sent(1, 2))
@@ -245,7 +260,7 @@ def test_an_epoch_is_one_run_that_grows(full: Lake, tmp_path: Path) -> None:
     assert first["inputs"][0]["inputFacets"]["oncelake_offsets"]["ranges"] == [{"partition": 0, "start": 0, "end": 12}]
     assert first["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10
     full.batch(20, 22, [20, 21])
-    full._keep_ledger()
+    full.keep()
     *_, grown = written(full, path, by_epoch=True)
     assert batches([grown]) == [(2, 2, 3)] and grown["run"]["runId"] == second["run"]["runId"]
     assert grown["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 7

@@ -159,7 +159,7 @@ def command(lake: ReportLake, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_replaces_the_file_and_reports_a_table_that_it_cannot_read(lake: ReportLake) -> None:
-    lake._keep_ledger()
+    lake.keep()
     folder = Path(lake.places.lake).parent / "node_exporter"
     folder.mkdir()
     (folder / "oncelake.prom").write_text("old")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from ingest.delta.batch_commit import BatchId, Replay, State
+from ingest.delta.posting import Key, Posting
+from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.observe.report import ledger_figures, quarantine_reasons, recent_batches
 from ingest.observe.report import summary as module
@@ -22,7 +24,7 @@ from ingest.runtime.errors import IngestError
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.proof.proof_file import sha256
 from tests.unit.observe.report.report_lake import SILENT, ReportLake
-from tests.unit.verify.proof_lake import CONTRACT, TOPIC
+from tests.unit.verify.proof_lake import CONTRACT, TOPIC, sums
 
 pytestmark = pytest.mark.unit
 
@@ -60,41 +62,50 @@ def test_offsets_that_a_seek_left_out_are_not_among_the_gaps_of_batches(lake: Re
 
 def test_replayed_records_are_counted_apart_and_a_rebuild_starts_the_sums_again(lake: ReportLake) -> None:
     two_epochs(lake)
-    begin = next(at for at, row in enumerate(lake.ledger) if row.kind == "epoch" and row.epoch == 2)
-    replay = replace(lake.ledger[begin], kind="replay", batch=1, why="replay", inserted=1)
-    lake.ledger.append(replay)
+    lake.start()
+    key, row = Key(3, 1, 0, 0), sums(BatchId(3, 1), 0, [9], [9])
+    postings = Posting(key, "start", OffsetRange(0, 50, 50)), Posting(key, "replay", OffsetRange(0, 9, 10), 1, row)
+    lake.rows([9], batch_commit=lake.batch_commit(Replay("ada"), 1, *postings))
     found = lake.summary().figures
     assert (found.total.batches, found.total.inserted, found.total.replayed) == (4, 36, 1)
-    lake.ledger[begin] = replace(lake.ledger[begin], why="rebuild:2")
-    found = lake.summary().figures
-    assert (found.total.batches, found.total.inserted, found.total.replayed, found.epochs) == (1, 10, 1, 2)
-    assert [(each.epoch, each.why, each.batches) for each in found.begins] == [(2, "rebuild:2", 1), (1, "start", 3)]
-    assert sum(each.batches for each in found.buckets) == 4, "the charts show what was done"
+    lake.swap(0, 50)
+    found = lake.summary(hours=100_000).figures
+    assert (found.total.batches, found.total.inserted, found.total.replayed, found.epochs) == (1, 50, 0, 5)
+    begins = [(each.epoch, each.why, each.batches) for each in found.begins]
+    assert begins == [(5, "start", 0), (4, "rebuild", 1), (3, "start", 0), (2, "start", 1), (1, "start", 3)]
+    assert sum(each.batches for each in found.buckets) == 5, "the charts show what was done"
 
 
-def test_batches_that_the_ledger_lacks_are_in_the_figures_too(lake: ReportLake) -> None:
+def test_lines_that_the_ledger_lacks_are_in_the_figures_too(lake: ReportLake) -> None:
     lake.batch_at(0, 0, 10, range(9), [9])
-    kept = list(lake.ledger)
     lake.start()
     lake.batch(10, 20, range(10, 18), gap=2)
-    whole = lake.summary()
-    lake.ledger = kept
-    found = lake.summary()
+    lake.erase(3)
+    found = lake.summary(keep=False)
     assert (found.late, found.late_left_out) == (1, False)
-    assert found.figures.total == whole.figures.total
+    whole = lake.summary()
+    assert (found.figures.total, whole.late) == (whole.figures.total, 0)
     assert [(each.epoch, each.why) for each in found.figures.begins] == [(2, "start"), (1, "start")]
-    lake.ledger = []
-    assert lake.summary().figures.total == whole.figures.total, "an empty ledger"
+    lake.ledger.delete()
+    assert lake.summary(keep=False).figures.total == whole.figures.total, "an empty ledger"
+
+
+def test_a_batch_that_says_only_later_what_it_inserted_is_one_batch(lake: ReportLake) -> None:
+    lake.batch(0, 10, range(6), [8, 9], duplicates=1, opened=True)
+    said = Posting(Key(1, 2, 0, 0), "batch", target=sums(BatchId(1, 2), 0, range(6), range(6)), present=1)
+    lake.rows((), batch_commit=lake.batch_commit(State(), lake.number, said))
+    lake.number += 1
+    for keep in (False, True):
+        total = lake.summary(keep=keep).figures.total
+        assert (total.batches, total.read, total.inserted, total.present, total.duplicate, total.quarantined) == (1, 10, 6, 1, 1, 2)
 
 
 def test_too_many_batches_without_the_ledger_are_counted_but_not_summed_up(lake: ReportLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.batch_at(0, 0, 10, range(10))
-    kept = list(lake.ledger)
     lake.batch(10, 20, range(10, 20))
     lake.batch(20, 30, range(20, 30))
-    lake.ledger = kept
     monkeypatch.setattr(module, "LATE_MAX", 1)
-    found = lake.summary()
+    found = lake.summary(keep=False)
     assert (found.late_left_out, found.figures.total.inserted) == (True, 10)
 
 
@@ -240,18 +251,14 @@ def test_the_summary_has_the_audited_version_and_its_hold(lake: ReportLake) -> N
 
 def test_batches_that_a_run_adds_to_the_ledger_meanwhile_are_counted_once(lake: ReportLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.batch_at(0, 0, 10, range(10))
-    short = list(lake.ledger)
     lake.batch(10, 20, range(10, 20))
-    whole = list(lake.ledger)
-    lake.ledger = short
 
     def meanwhile(*words: Any) -> Any:
-        lake.ledger = whole
-        lake._keep_ledger()
+        lake.keep()
         return read_start_state(*words)
 
     monkeypatch.setattr(module, "read_start_state", meanwhile)
-    found = lake.summary()
+    found = lake.summary(keep=False)
     assert (found.figures.total.inserted, found.late) == (20, 1)
 
 
@@ -281,7 +288,7 @@ def test_a_table_that_no_run_has_created_has_an_empty_summary(tmp_path: Path) ->
 
 def test_a_table_that_cannot_be_read_is_an_error_and_the_others_are_summed_up(tmp_path: Path, lake: ReportLake) -> None:
     lake.batch(0, 10, range(10))
-    lake._keep_ledger()
+    lake.keep()
     other = CONTRACT.model_copy(update={"table": "broken"})
     log = Path(lake.places.lake) / "shop/broken/target/_delta_log"
     log.mkdir(parents=True)
