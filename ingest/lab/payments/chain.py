@@ -13,7 +13,7 @@ from ingest.delivery.kafka import ExactlyOnce, Outgoing, Transform, begin_group
 from ingest.delivery.outbox.event import add
 from ingest.delivery.outbox.relay import Relay
 from ingest.delivery.sink import Sink, header
-from ingest.lab.payments.books import Books
+from ingest.lab.payments.bookkeeping import Books
 from ingest.lab.payments.payment import CHECKED_TOPIC, OUTBOX_TOPIC, Stage, StageSettings, Step, run_stage
 
 books: Final = Books.named("")

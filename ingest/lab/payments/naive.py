@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from sqlalchemy import Engine
 from urllib3.exceptions import HTTPError
 
-from ingest.lab.payments.books import Books
+from ingest.lab.payments.bookkeeping import Books
 from ingest.lab.payments.chain import API_TIMEOUT_S
 from ingest.lab.payments.payment import NAIVE_TOPIC, Stage, StageSettings, Step, run_stage
 
