@@ -121,11 +121,11 @@ class Account:
 
     def findings(self, engine: Engine) -> Iterator[Finding]:
         """Missing, surplus and other rows by batch and partition, and rows of no batch. Raises Unreadable."""
-        for held, code in ((self.target, "ROWS_DIFFER"), (self.quarantine, "QUARANTINE_DIFFERS")):
+        for held in (self.target, self.quarantine):
             for number, (key, wrong) in enumerate(sorted(held.wrong.items())):
-                yield finding(
-                    code, self.lines[key], _words(held.name, wrong, _places(engine, held, self.lines[key]) if number < SHOWN_MAX else "")
-                )
+                places = _places(engine, held, self.lines[key]) if number < SHOWN_MAX else ""
+                what = _words(held.name, wrong, places)
+                yield finding("ROWS_DIFFER" if held is self.target else "QUARANTINE_DIFFERS", self.lines[key], what)
             if held.strays:
                 each = (
                     f"epoch {key.epoch} batch {key.batch} partition {key.partition}: {sums.rows}"
