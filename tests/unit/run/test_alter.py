@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +11,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
 from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import BatchCommit, Create
 from ingest.run.alter import alter, refuse_foreign
 from ingest.runtime.errors import Refused
 from ingest.runtime.files import LocalFiles
@@ -40,7 +40,7 @@ def test_a_foreign_table_is_refused_and_one_that_we_created_or_wrote_to_is_not(p
 
 
 def test_a_table_that_we_created_may_be_altered_before_the_first_batch(places: Places) -> None:
-    batch_commit = json.dumps({"oncelake": 1, "kind": "created", "pipeline": "shop", "table": "orders"})
+    batch_commit = BatchCommit(Create(), "shop", "orders").to_json()
     write_deltalake(places.target, ROWS.slice(0, 0), commit_properties=CommitProperties(custom_metadata={"userMetadata": batch_commit}))
     refuse_foreign(LocalFiles(), places)
 

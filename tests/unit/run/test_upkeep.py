@@ -56,7 +56,7 @@ def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake], A
         kafka = KafkaOptions("127.0.0.1:1")
         made: Any = TableQuery(Contract.model_validate(document), places, kafka, Topic("t", "", (0,)), lambda _: None, upkeep)
         made._session = SimpleNamespace(newSession=lambda: None)
-        made._table = SimpleNamespace(epoch=SimpleNamespace(ledger=SimpleNamespace(append=lambda *_: None)))
+        made._table = SimpleNamespace(epoch=SimpleNamespace(finish=lambda *_: None))
         made._query = SimpleNamespace(isActive=True, stop=lambda: None, exception=lambda: None)
         return made
 
@@ -90,7 +90,7 @@ def test_a_run_that_has_lost_its_lock_maintains_nothing_and_ends_without_writing
     """The note `maintenance failed` once was all: the run went on, and its end still merged the ledger."""
     one = query(upkeep := Fake())
     appended: list[Any] = []
-    one._table.epoch.ledger.append = appended.append
+    one._table.epoch.finish = appended.append
     one._lock = lock
     lock.path.unlink()
     if idle:
