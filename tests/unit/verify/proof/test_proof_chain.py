@@ -77,8 +77,8 @@ def test_a_proof_says_what_was_found_and_names_the_former_one(lake: Lake) -> Non
         "replayed": 0,
     }
     assert second["partitions"] == [
-        {"topic_id": "id", "partition": 0, "start": 0, "end": 20, "next": 20, "offsets": 20, "read": 18, "inserted": 16, "present": 0, "duplicate": 0,
-         "quarantined": 2, "gap": 2},
+        {"topic_id": "id", "partition": 0, "start": 0, "end": 20, "next": 20, "offsets": 20, "read": 18, "inserted": 16, "present": 0,
+         "duplicate": 0, "quarantined": 2, "gap": 2},
     ]  # fmt: skip
     assert third["rows"]["target"] == {"found": 24, "put": 24, "more": {"too many": 0, "uncommitted": 0},
                                        "less": {"removed": 0, "removed by retention or erasure": 0, "written off by a seek": 0,
