@@ -65,11 +65,16 @@ def seek_without_batch(scene: Scene) -> None:
     scene.keep()
 
 
+def open_batch(scene: Scene) -> None:
+    scene.batch(10, 10, (), opened=True)
+    scene.keep()
+
+
 UNFINISHED: dict[str, Callable[[Scene], object]] = {
     "an uncommitted batch": cut_off,
     "the ledger lacks a batch": lambda scene: scene.ledger.delete("batch = 2"),
     "the ledger lacks a removal": lambda scene: scene.retire(8),
-    "a batch that does not say what it inserted": lambda scene: scene.batch(10, 10, (), opened=True),
+    "a batch that does not say what it inserted": open_batch,
     "no ledger": lambda scene: shutil.rmtree(scene.places.ledger),
     "a quarantined record that became a row, with a fence after it": lambda scene: re_read(scene, (8,)),
     "a seek whose offsets were not re-read yet": seek_without_batch,

@@ -144,3 +144,12 @@ def test_deletes_are_not_searched_if_no_row_is_missing(lake: Lake, monkeypatch: 
     lake.rows([3], of=BatchId(1, 2))
     monkeypatch.setattr("ingest.verify.deletions.sums_at", lambda *_: pytest.fail("verify searched for deletes"))
     assert lake.codes() == []
+
+
+def test_a_delete_after_a_rebuild_explains_rows_of_all_its_batches(lake: Lake) -> None:
+    """The books have a rebuild as one batch, the rows have their own."""
+    lake.batch(0, 10, range(10))
+    lake.swap(0, 20)
+    lake.target.delete("_offset IN (3, 15)")
+    result = lake.verified()
+    assert (result.findings, result.target) == ((), TableRows(20, 2, 0, 0, 0, 0, 18))
