@@ -161,8 +161,9 @@ def _batches(records: Iterable[Record], partition: int) -> Iterator[pa.RecordBat
     taken: list[tuple[Any, ...]] = []
     size = 0
     for each in records:
-        time = each.timestamp_ms * 1000
-        given = structs(each.headers), partition, each.offset, time if -(2**63) <= time < 2**63 else None
+        # A time beyond 64 bits of microseconds is beyond the calendar in any case, so that the decoder refuses it.
+        time = min(max(each.timestamp_ms * 1000, -(2**63)), 2**63 - 1)
+        given = structs(each.headers), partition, each.offset, time
         taken.append((each.key, each.value, *given))
         size += len(each.value or b"")
         if len(taken) == BATCH_ROWS or size >= BATCH_BYTES:
