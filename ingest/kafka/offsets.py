@@ -7,7 +7,7 @@ itself knows where a batch starts: from the table and from the previous batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ingest.runtime.canonical_json import read_json
@@ -17,11 +17,15 @@ from ingest.runtime.files import Files
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """The offsets [start, end) of one partition. Gaps inside (transaction markers, compaction) are normal."""
+    """The offsets [start, end) of one partition. Gaps inside (transaction markers, compaction) are normal.
+
+    `leader_epoch` is that of the record before `end`, if known. Ranges are compared without it.
+    """
 
     partition: int
     start: int
     end: int
+    leader_epoch: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.partition < 0 or not 0 <= self.start <= self.end:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ACLOperation
@@ -20,6 +21,7 @@ from ingest.kafka import kafka_errors
 from ingest.kafka.broker_request import ask
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.leader_epochs import ask_taken_back
 from ingest.kafka.topic_state import TopicId, TopicState, topic_made_again
 from ingest.runtime.errors import IngestError, InvalidEnvironment, RunStopped
 
@@ -181,13 +183,14 @@ def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S)
 def topic_state(kafka: KafkaOptions, topic: Topic, isolation_level: str, within_s: float = ANSWER_WITHIN_S) -> TopicState:
     """The topic state that a start or a seek needs, for a reader of this isolation level. Raises InvalidEnvironment BROKER_UNREACHABLE."""
     known, id = bounds(kafka, topic, within_s), TopicId(topic.name, topic.id, topic.cluster)
+    taken_back = partial(ask_taken_back, kafka, topic.name)
     if isolation_level != "read_committed":
-        return TopicState(id, known)
+        return TopicState(id, known, taken_back=taken_back)
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     with _consumer(kafka, within_s, isolation_level) as consumer:
         decided = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
     # Requested after the bounds, so it can be above their end; `min` cuts it.
-    return TopicState(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
+    return TopicState(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions}, taken_back)
 
 
 def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 # A topic with copied records (on another cluster, or recreated) has another id, and the event id `position` contains the topic id.
@@ -23,15 +23,25 @@ NO_TOPIC = TopicId("", "")
 
 
 @dataclass(frozen=True)
+class Position:
+    """An offset up to which records were read, and the leader epoch of the record before it."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True)
 class TopicState:
     """A topic's offsets as the broker reports them: `bounds` are (earliest, end) by partition.
 
-    `decided` is the end for a reader of committed records by partition: the last stable offset. It is empty for other readers.
+    `decided` is the end for a reader of committed records by partition: the last stable offset. It is empty for other readers. `taken_back`
+    asks the broker which offsets [start, end) before these positions the log has lost.
     """
 
     topic: TopicId
     bounds: Mapping[int, tuple[int, int]]
     decided: Mapping[int, int] = field(default_factory=dict)
+    taken_back: Callable[[Mapping[int, Position]], Mapping[int, tuple[int, int]]] = field(default=lambda _: {}, compare=False)
 
     def ends(self) -> dict[int, int]:
         """The current end for a reader, by partition."""
@@ -43,4 +53,12 @@ def topic_made_again(name: str) -> str:
     return (
         "check --bootstrap-servers: a topic of another cluster has another id, too. If this topic was recreated, "
         f"`ingest seek {name} --to earliest` reads it from its beginning; {NOT_AGAIN}"
+    )
+
+
+def topic_copied(name: str) -> str:
+    """The remedy if the topic has lost records that the table has read."""
+    return (
+        "new records get the offsets of the lost ones a second time: stop the producers, copy all that the topic still has into another "
+        f"topic, delete the topic, recreate it from that copy and run `ingest seek {name} --to earliest`; {NOT_AGAIN}"
     )

@@ -11,6 +11,7 @@ from typing import Literal
 
 from ingest.delta.batch_commit import FENCE, NO_BATCH
 from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.ledger.ledger_reader import Newest
 from ingest.recovery import refusals
 from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import Refused
@@ -60,7 +61,7 @@ def refusals_of(state: StartState) -> Iterator[Refused]:
     """All refusals that apply, in the order of the table."""
     yield from (refused for check in CHECKS if (refused := check(state)) is not None)
     if state.broker is not None and state.target.newest is not None:
-        yield from _broker_refusals(state.name, state.broker, state.target.newest.topic, state.target.newest.ends)
+        yield from _broker_refusals(state, state.broker, state.target.newest)
 
 
 def _table_replaced(state: StartState) -> Refused | None:
@@ -155,8 +156,9 @@ CHECKS: tuple[Callable[[StartState], Refused | None], ...] = (
 )
 
 
-def _broker_refusals(name: str, broker: TopicState, topic: TopicId, ends: Mapping[int, int]) -> Iterator[Refused]:
-    if (other := topic_refused(name, broker.topic, topic)) is not None:
+def _broker_refusals(state: StartState, broker: TopicState, newest: Newest) -> Iterator[Refused]:
+    name, ends = state.name, newest.ends
+    if (other := topic_refused(name, broker.topic, newest.topic)) is not None:
         yield other  # offsets of one topic mean nothing in another
         return
     if lost := sorted(set(ends) - set(broker.bounds)):
@@ -167,6 +169,8 @@ def _broker_refusals(name: str, broker: TopicState, topic: TopicId, ends: Mappin
         yield refusals.records_expired(name, broker.topic.name, expired)
     if behind := [(p, at, broker.bounds[p][1]) for p, at in needed.items() if at > broker.bounds[p][1]]:
         yield refusals.broker_behind(name, broker.topic.name, behind)
+    if taken := {p: offsets for p, offsets in state.taken_back.items() if needed.get(p, 0) <= broker.bounds[p][1]}:
+        yield refusals.log_truncated(name, broker.topic.name, taken)
     if open_ := [(p, at, broker.decided[p]) for p, at in needed.items() if broker.decided.get(p, at) < at <= broker.bounds[p][1]]:
         yield refusals.offsets_undecided(name, broker.topic.name, open_)
 

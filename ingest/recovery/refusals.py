@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ingest.kafka.topic_state import NOT_AGAIN, topic_made_again
+from ingest.kafka.log.leader_epochs import named
+from ingest.kafka.topic_state import topic_copied, topic_made_again
 from ingest.ledger.ledger_reader import Newest
 from ingest.runtime.errors import Refused
 
@@ -182,9 +183,18 @@ def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]])
         "BROKER_BEHIND",
         f"topic {topic} ends before {name}: {each}.",
         expected="at least the offsets that were read: this is another cluster, or one that has lost records.",
-        remedy="check --bootstrap-servers. If the cluster did lose its newest records, new records get their offsets a second time: stop "
-        "the producers, copy all that the topic still has into another topic, delete the topic, recreate it from that copy and run "
-        f"`ingest seek {name} --to earliest`; {NOT_AGAIN}",
+        remedy=f"check --bootstrap-servers. If the cluster did lose its newest records, {topic_copied(name)}",
+    )
+
+
+def log_truncated(name: str, topic: str, taken: Mapping[int, tuple[int, int]]) -> Refused:
+    """LOG_TRUNCATED: the topic's log has lost offsets that were read, and has grown again since. `taken` is [start, end) by partition."""
+    return Refused(
+        "LOG_TRUNCATED",
+        f"topic {topic} has lost {named(taken)} after {name} had read them: its leader was elected without them, and its records at these "
+        "offsets are others, which no start would read.",
+        expected="the log whose records were read: an unclean election, or a broker that lost files, took some of them back.",
+        remedy=f"the rows of the lost records stay. But {topic_copied(name)}",
     )
 
 

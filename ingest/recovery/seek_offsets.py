@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Kind = Literal["table", "earliest", "latest", "offsets"]
 KINDS: tuple[Kind, ...] = ("table", "earliest", "latest")
 # No seek mends a foreign table, transaction ids that expire, another topic in the contract, or a broker that lost records.
-NOT_MENDED = ("TABLE_FOREIGN", "TXN_RETENTION", "TOPIC_CHANGED", "PARTITIONS_LOST", "BROKER_BEHIND")
+NOT_MENDED = ("TABLE_FOREIGN", "TXN_RETENTION", "TOPIC_CHANGED", "PARTITIONS_LOST", "BROKER_BEHIND", "LOG_TRUNCATED")
 
 
 @dataclass(frozen=True)

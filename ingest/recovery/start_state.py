@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ingest.delta.batch_commit import NO_BATCH, BatchId, Snapshot
@@ -91,7 +92,8 @@ class StartState:
     """The complete start state of the table `name` (`pipeline.table`).
 
     `broker` is None if the broker was not asked. `retention` contains the paths of the tables whose transaction ids may expire. `count` is
-    set only if `needs_count`. `ledger_snapshot` is None if there is no ledger.
+    set only if `needs_count`. `ledger_snapshot` is None if there is no ledger. `taken_back` are the offsets [start, end) by partition that
+    were read and that the topic's log has lost.
     """
 
     name: str
@@ -103,6 +105,7 @@ class StartState:
     retention: tuple[str, ...] = ()
     count: RowCount | None = None
     ledger_snapshot: Snapshot | None = None
+    taken_back: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def next_epoch(self) -> int:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from kafka import IsolationLevel, OffsetSpec, errors
 from kafka.net.compat import KafkaNetClient
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.kafka import kafka_errors
@@ -34,6 +35,7 @@ _RETRY_AFTER_MS = 50
 
 _FetchTopic = FetchRequest.FetchTopic
 _ListTopic = ListOffsetsRequest.ListOffsetsTopic
+_EpochTopic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
 T = TypeVar("T")
 
@@ -58,6 +60,17 @@ class Fetched:
     data: bytes
     aborted: tuple[tuple[int, int], ...]
     bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The newest epoch of a partition's leader that is not above the epoch asked for, and where its records end.
+
+    Both are -1 if the leader knows no epoch as high as that.
+    """
+
+    leader_epoch: int
+    end: int
 
 
 class TopicReader(AbstractContextManager["TopicReader"]):
@@ -117,6 +130,38 @@ class TopicReader(AbstractContextManager["TopicReader"]):
         aborted = tuple((each.producer_id, each.first_offset) for each in found.aborted_transactions or ())
         bounds = Bounds(found.log_start_offset, found.last_stable_offset, found.high_watermark)
         return Fetched(found.records or b"", aborted, bounds)
+
+    def reaches(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
+        """How far the log of a leader epoch reaches, by partition: one request to each leader. Empty if the brokers are too old to say.
+
+        Raises InvalidInput PARTITION_UNKNOWN.
+        """
+
+        def request(partitions: Iterable[int]) -> Any:
+            asked = [_EpochTopic.OffsetForLeaderPartition(partition=p, current_leader_epoch=-1, leader_epoch=epochs[p]) for p in partitions]
+            return OffsetForLeaderEpochRequest(replica_id=-1, topics=[_EpochTopic(topic=self.topic, partitions=asked)])
+
+        def answer(reply: Any) -> tuple[int, Reach]:
+            (each,) = reply.topics[0].partitions
+            return each.error_code, Reach(each.leader_epoch, each.end_offset)
+
+        found: dict[int, Reach] = {}
+        for leader in {self._leaders.get(partition, -1) for partition in epochs} - {-1}:
+            its = [partition for partition in epochs if self._leaders.get(partition) == leader]
+            try:
+                reply = self._client.send_and_receive(leader, request(its), int(self._answer_within_s * 1000))
+            except errors.UnsupportedVersionError:
+                return {}
+            except errors.KafkaError:
+                continue  # asked again below
+            found |= {
+                each.partition: Reach(each.leader_epoch, each.end_offset) for each in reply.topics[0].partitions if not each.error_code
+            }
+        for partition in epochs.keys() - found.keys():
+            reach = self._ask(partition, partial(request, [partition]), answer)
+            assert reach is not None
+            found[partition] = reach
+        return found
 
     def close(self) -> None:
         """Close the connections to the brokers."""

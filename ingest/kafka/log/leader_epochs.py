@@ -1,0 +1,134 @@
+"""Leader epochs: whether a partition's log is still the one whose records were read (OffsetsForLeaderEpoch, KIP-101 and KIP-320).
+
+Each record has the epoch of the leader that wrote it. After an unclean election the new leader's log may lack the newest records, and soon
+it has others at their offsets. So an offset alone does not say which record was read. The offset with the epoch of the record before it
+does: the logs of two leaders are equal up to the end of the last epoch that both have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ingest.kafka.kafka_errors import KafkaFailure
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.fetch import Reach, TopicReader
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import Position
+from ingest.runtime.errors import InvalidEnvironment, RunStopped
+
+# As long as a batch waits for a lost broker elsewhere (`still_the_same`).
+BACK_WITHIN_S = 90.0
+
+Ask = Callable[[Mapping[int, int]], Mapping[int, Reach]]
+"""Asks for an epoch by partition, as `TopicReader.reaches` does."""
+
+Taken = dict[int, tuple[int, int]]
+"""The offsets [start, end) that the log has lost, by partition."""
+
+
+class LeaderEpochs:
+    """Asks about one topic for the batches of one table, over connections that stay open. Call `close` at the end."""
+
+    def __init__(self, kafka: KafkaOptions, topic: str, table: str) -> None:
+        self._kafka, self._topic, self._table = kafka, topic, table
+        self._reader: TopicReader | None = None
+
+    def with_epochs(self, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[OffsetRange, ...]:
+        """The ranges of a batch with their leader epochs; see the function `with_epochs`.
+
+        Waits up to BACK_WITHIN_S for a lost broker. Raises RunStopped LOG_TRUNCATED, and the codes of TopicReader as RunStopped.
+        """
+        try:
+            if self._reader is None:
+                self._reader = TopicReader(self._kafka, self._topic, answer_within_s=BACK_WITHIN_S)
+            found, taken = with_epochs(self._reader.reaches, ranges, read)
+        except InvalidEnvironment as error:
+            raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(self._table) from error
+        if taken:
+            raise RunStopped(
+                "LOG_TRUNCATED",
+                f"topic {self._topic} has lost {named(taken)} while {self._table} read it: its leader was elected without them. Nothing of "
+                "the current batch was written.",
+                expected="a log that only grows: an unclean election, or a broker that lost files, took records back.",
+                remedy="run again: it continues if no committed batch has read them, and says else what to do.",
+            )
+        return found
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+
+def ask_taken_back(kafka: KafkaOptions, topic: str, read: Mapping[int, Position]) -> Taken:
+    """Ask the brokers for `taken_back`, if anything was read. Raises the errors of TopicReader."""
+    if not read:
+        return {}
+    with TopicReader(kafka, topic) as reader:
+        return taken_back(reader.reaches, {partition: each for partition, each in read.items() if partition in reader.partitions})
+
+
+def taken_back(ask: Ask, read: Mapping[int, Position]) -> Taken:
+    """The offsets before these positions that the topic's log has lost."""
+    reaches = ask({partition: each.leader_epoch for partition, each in read.items()})
+    found = {partition: _lost(read[partition], reach) for partition, reach in sorted(reaches.items())}
+    return {partition: lost for partition, lost in found.items() if lost is not None}
+
+
+def with_epochs(ask: Ask, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[tuple[OffsetRange, ...], Taken]:
+    """The ranges of a batch with the leader epoch of the record before each end, and what the log has lost before these ends.
+
+    `read` are the positions where the ranges start, as far as known. Call it before the records are read: an election that takes some of
+    them back meanwhile is then found by the next call. Normally this is one request to each leader, because the epoch is still the same.
+    A range without an offset keeps the epoch of its position. There is no epoch if the brokers know none.
+    """
+    asked = {r.partition: read[r.partition].leader_epoch if r.partition in read else 0 for r in ranges if r.partition in read or len(r)}
+    reaches = ask(asked) if asked else {}
+    found: list[OffsetRange] = []
+    taken: Taken = {}
+    for each in ranges:
+        at, reach = read.get(each.partition), reaches.get(each.partition)
+        epoch = at.leader_epoch if at is not None else None
+        lost = _lost(at, reach) if at is not None and reach is not None else None
+        if lost is None and reach is not None and reach.end >= 0 and len(each):
+            reach = _covering(ask, each, asked[each.partition], reach)
+            epoch = reach.leader_epoch
+            lost = (reach.end, each.end) if reach.end < each.end else None
+        if lost is not None:
+            taken[each.partition] = lost
+        found.append(replace(each, leader_epoch=epoch))
+    return tuple(found), taken
+
+
+def named(taken: Mapping[int, tuple[int, int]]) -> str:
+    """The lost offsets, for a message."""
+    return ", ".join(f"partition {partition} [{start}, {end})" for partition, (start, end) in sorted(taken.items()))
+
+
+def _lost(at: Position, reach: Reach) -> tuple[int, int] | None:
+    if reach.leader_epoch == at.leader_epoch and reach.end >= at.offset:
+        return None
+    # With another epoch in its place, or with none that the leader knows, at least the last record is another one.
+    return max(0, min(reach.end, at.offset - 1) if reach.end >= 0 else at.offset - 1), at.offset
+
+
+def _covering(ask: Ask, range_: OffsetRange, epoch: int, reach: Reach) -> Reach:
+    """The answer for the lowest epoch whose log reaches the end of the range; if there is none, that for the newest epoch.
+
+    `reach` is the answer for `epoch`, which is not above it. Few epochs lie between two batches; a first batch starts at epoch 0.
+    """
+    if reach.end >= range_.end:
+        return reach
+    low, below, step = epoch, reach, 1
+    high: int | None = None
+    above = reach
+    while high is None or high - low > 1:
+        middle = low + step if high is None else (low + high) // 2
+        found = ask({range_.partition: middle})[range_.partition]
+        if 0 <= found.end < range_.end:
+            low, below, step = middle, found, 2 * step
+        else:
+            high, above = middle, found
+    return above if above.end >= 0 else below

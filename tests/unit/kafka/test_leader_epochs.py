@@ -1,0 +1,121 @@
+"""Leader epochs: which offsets an unclean election took back, found from one offset and one epoch (I6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.kafka.log.fetch import Reach
+from ingest.kafka.log.leader_epochs import taken_back, with_epochs
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import Position
+
+pytestmark = pytest.mark.unit
+
+
+@dataclass
+class Leader:
+    """The log of one partition: the epoch of each offset, and where each epoch starts. It answers as Kafka's LeaderEpochFileCache does."""
+
+    records: list[int]
+    newest: int  # the leader's own epoch, which it knows before its first record
+    asked: int = field(default=0)
+
+    def __call__(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
+        self.asked += 1
+        starts = {self.newest: len(self.records)} | {e: self.records.index(e) for e in reversed(self.records)}
+        return {partition: self._reach(epoch, starts) for partition, epoch in epochs.items()}
+
+    @staticmethod
+    def of(*epochs: int, newest: int | None = None) -> Leader:
+        return Leader([*epochs], epochs[-1] if newest is None else newest)
+
+    def _reach(self, epoch: int, starts: Mapping[int, int]) -> Reach:
+        if epoch > self.newest:
+            return Reach(-1, -1)
+        later = min((start for e, start in starts.items() if e > epoch), default=len(self.records))
+        return Reach(max((e for e in starts if e <= epoch), default=epoch), later)
+
+
+def read(leader: Leader, *ends: int) -> Position:
+    """Read up to each of the ends in turn; returns the last position."""
+    at: dict[int, Position] = {}
+    for end in ends:
+        start = at[0].offset if at else 0
+        (found,), taken = with_epochs(leader, [OffsetRange(0, start, end)], at)
+        assert not taken and found.leader_epoch is not None
+        at = {0: Position(end, found.leader_epoch)}
+    return at[0]
+
+
+@pytest.mark.parametrize(
+    ("now", "taken"),
+    [
+        (Leader.of(0, 0, 0, 0), None),
+        (Leader.of(0, 0, 0, 0, 0, 0), None),
+        (Leader.of(0, 0, 0, 0, 3, 3), None),  # a clean election
+        (Leader.of(0, 0, 0, 0, newest=3), None),
+        (Leader.of(0, 0, newest=3), (2, 4)),  # not grown yet
+        (Leader.of(0, 0, 3, 3, 3, 3), (2, 4)),
+        (Leader.of(3, 3, 3, 3, 3, 3), (0, 4)),
+    ],
+)
+def test_records_that_an_election_took_back_are_found_once_the_log_has_grown_again(now: Leader, taken: tuple[int, int] | None) -> None:
+    at = read(Leader.of(0, 0, 0, 0, 0), 2, 4)
+    assert at == Position(4, 0)
+    assert taken_back(now, {0: at}) == ({0: taken} if taken else {})
+
+
+def test_a_longer_log_of_an_older_epoch_is_another_log_too() -> None:
+    """The former leader comes back with records that the elected one never had, and the elected one's are gone."""
+    at = read(Leader.of(1, 1, 2, 2), 4)
+    assert taken_back(Leader.of(1, 1, 1, 1, 1, 3, 3), {0: at}) == {0: (3, 4)}
+
+
+def test_an_epoch_that_the_leader_has_never_heard_of_is_another_log() -> None:
+    assert taken_back(Leader.of(1, 1, 1), {0: Position(2, 7)}) == {0: (1, 2)}
+
+
+def test_brokers_without_epochs_are_not_judged_and_give_none() -> None:
+    (found,), taken = with_epochs(lambda _: {}, [OffsetRange(0, 0, 4)], {})
+    assert (found.leader_epoch, taken, taken_back(lambda _: {}, {0: Position(4, 1)})) == (None, {}, {})
+    (found,), taken = with_epochs(lambda epochs: dict.fromkeys(epochs, Reach(-1, -1)), [OffsetRange(0, 0, 4)], {})
+    assert (found.leader_epoch, taken) == (None, {})
+
+
+def test_a_range_without_an_offset_keeps_the_epoch_and_its_log_is_checked_all_the_same() -> None:
+    at = {0: Position(2, 0)}
+    (kept,), taken = with_epochs(Leader.of(0, 0, newest=5), [OffsetRange(0, 2, 2)], at)
+    assert (kept.leader_epoch, taken) == (0, {})
+    assert with_epochs(Leader.of(0, 5, 5), [OffsetRange(0, 2, 2)], at)[1] == {0: (1, 2)}
+    nothing = Leader.of(0, 0)
+    (unknown,), taken = with_epochs(nothing, [OffsetRange(0, 2, 2)], {})
+    assert (unknown.leader_epoch, taken, nothing.asked) == (None, {}, 0)
+
+
+def test_offsets_that_were_planned_and_are_gone_stop_the_batch() -> None:
+    assert with_epochs(Leader.of(0, 0, 4), [OffsetRange(0, 2, 5)], {0: Position(2, 0)})[1] == {0: (3, 5)}
+
+
+def test_a_batch_under_the_same_leader_costs_one_request() -> None:
+    leader = Leader.of(7, 7, 7, 7, 7, 7)
+    with_epochs(leader, [OffsetRange(0, 2, 4)], {0: Position(2, 7)})
+    assert leader.asked == 1
+
+
+LOGS = st.lists(st.integers(0, 40), min_size=1, max_size=30).map(sorted)
+
+
+@given(LOGS, st.data())
+def test_each_position_has_the_epoch_of_its_record_and_exactly_what_was_lost_is_found(records: list[int], data: st.DataObject) -> None:
+    """Whatever the batches, and wherever the log was cut and grew again."""
+    ends = sorted({*data.draw(st.lists(st.integers(1, len(records)), min_size=1))})
+    at = read(Leader(records, records[-1]), *ends)
+    assert at == Position(ends[-1], records[ends[-1] - 1])
+    cut, elected = data.draw(st.integers(0, len(records))), records[-1] + data.draw(st.integers(1, 3))
+    now = Leader(records[:cut] + [elected] * data.draw(st.integers(0, 30)), elected)
+    assert taken_back(now, {0: at}) == ({0: (cut, at.offset)} if cut < at.offset else {})
