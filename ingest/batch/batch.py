@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
 from pyspark import StorageLevel
@@ -29,7 +29,7 @@ from ingest.delta.delta_sql import At, Spark, asked
 from ingest.delta.posting import Key, Posting, Sums
 from ingest.delta.stored_rows import QUARANTINE, hashed_ids, sums_at
 from ingest.delta.table_writer import SparkWriter, TableWriter
-from ingest.kafka.offsets import OffsetRange, Planned, planned
+from ingest.kafka.offsets import OffsetRange, Planned, Position, planned
 from ingest.ledger.books import added_by
 from ingest.recovery.epoch import Epoch
 from ingest.recovery.replay import replay
@@ -65,7 +65,8 @@ class Table:
     """The state that the batches of one table share, with the offsets where the next one starts.
 
     `still_ours` raises if the topic was recreated, or if this run has lost its lock; `refuse_lost` only the latter. `source` reads the
-    records of a batch that fails again, in halves.
+    records of a batch that fails again, in halves. `with_epochs` gives ranges their leader epochs, and raises if the topic's log has lost
+    offsets that were read.
     """
 
     contract: Contract
@@ -74,11 +75,13 @@ class Table:
     files: Files
     still_ours: Callable[[], None] = lambda: None
     starts: Mapping[int, int] = field(init=False)
+    read_to: Mapping[int, Position] = field(init=False)
     refuse_lost: Callable[[], None] = lambda: None
     source: Source | None = None
+    with_epochs: Callable[[tuple[OffsetRange, ...], Mapping[int, Position]], tuple[OffsetRange, ...]] = lambda ranges, _: ranges
 
     def __post_init__(self) -> None:
-        self.starts = self.epoch.starts
+        self.starts, self.read_to = self.epoch.starts, self.epoch.read_to
 
     def batch_commit(self, number: int, postings: tuple[Posting, ...] = ()) -> BatchCommit:
         """The BatchCommit of the batch's next statement, after another look back.
@@ -163,7 +166,9 @@ def begin(table: Table, spark_number: int) -> tuple[int, Planned, bool]:
     plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
     crash_points.at("after_offset_log", number)
 
-    # 2 Check that this run still owns the table, and that nobody has changed the tables since its last look.
+    # 2 Check that this run still owns the table, that nobody has changed the tables since its last look, and that the topic's log is still
+    # the one that was read.
+    plan = replace(plan, ranges=table.with_epochs(plan.ranges, table.read_to))
     table.batch_commit(number)
     return number, plan, table.read_before(plan.ranges)
 
@@ -174,7 +179,7 @@ def finish(table: Table, writer: TableWriter, commit: Commit, clock: Clock, *, r
     assert batch_commit is not None, "found by its BatchCommit"
     number = batch_commit.id.number
     table.epoch.look_back.again()
-    table.starts = batch_commit.ends
+    table.starts, table.read_to = batch_commit.ends, batch_commit.read_to
     crash_points.at("after_target", number)
 
     # 7 Mark quarantined records that are rows now. Then the ledger: a projection of the target's commits, which may lag but never lead.

@@ -10,7 +10,7 @@ from operator import index
 from typing import Any, get_args
 
 from ingest.delta.posting import Posting, by_why, of_json
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Position, known_positions
 from ingest.kafka.topic_state import NO_TOPIC, TopicId
 from ingest.runtime.canonical_json import read_json
 
@@ -208,6 +208,11 @@ class BatchCommit:
     def ends(self) -> dict[int, int]:
         """The next offset to read in each partition after this statement."""
         return {each.partition: each.end for each in self.ranges}
+
+    @property
+    def read_to(self) -> dict[int, Position]:
+        """The ends of this statement whose leader epoch is known."""
+        return known_positions(self.ranges)
 
     def to_json(self) -> str:
         """The userMetadata text."""

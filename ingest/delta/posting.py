@@ -112,17 +112,18 @@ class Posting:
         at, read = self.range, [self.read, self.present, self.duplicate]
         target = [None] * 3 if self.target is None else [self.target.rows, self.target.offsets, self.target.hash]
         quarantine = [self.quarantine.rows, self.quarantine.offsets, self.quarantine.hash]
-        offsets = [None, None] if at is None else [at.start, at.end]
+        offsets = [None] * 3 if at is None else [at.start, at.end, at.leader_epoch]
         return [self.key.epoch, self.key.batch, self.key.source, self.key.partition, *offsets, *read, *target, *quarantine]
 
     @staticmethod
     def of_fields(why: str, fields: Sequence[Any]) -> Posting:
         """The inverse of `fields`. Raises ValueError and TypeError for anything else."""
-        epoch, batch, source, partition, start, end, read, present, duplicate, *sums = fields
+        epoch, batch, source, partition, start, end, leader_epoch, read, present, duplicate, *sums = fields
         if why not in WHYS:
             raise ValueError(f"no reason of ours: {why}")
         key = Key(index(epoch), index(batch), index(source), index(partition))
-        at = None if start is None else OffsetRange(key.partition, index(start), index(end))
+        last = None if leader_epoch is None else index(leader_epoch)
+        at = None if start is None else OffsetRange(key.partition, index(start), index(end), last)
         t, q = sums[:3], sums[3:]
         if len(q) != 3:
             raise ValueError(f"not the fields of a posting: {fields}")

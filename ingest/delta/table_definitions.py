@@ -49,6 +49,7 @@ LEDGER_FIELDS = (
     T.StructField("partition", T.IntegerType(), False),
     T.StructField("start_offset", T.LongType()),
     T.StructField("end_offset", T.LongType()),
+    T.StructField("leader_epoch", T.IntegerType()),
     T.StructField("records_read", T.LongType(), False),
     T.StructField("target_rows", T.LongType()),
     T.StructField("target_offsets", _SUM),

@@ -6,7 +6,7 @@ itself knows where a batch starts: from the table and from the previous batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -39,6 +39,25 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.partition}:[{self.start},{self.end})"
+
+
+@dataclass(frozen=True)
+class Position:
+    """An offset up to which records were read, and the leader epoch of the record before it."""
+
+    offset: int
+    leader_epoch: int
+
+
+def known_positions(ranges: Iterable[OffsetRange]) -> dict[int, Position]:
+    """The ends whose leader epoch is known, by partition."""
+    return {each.partition: Position(each.end, each.leader_epoch) for each in ranges if each.leader_epoch is not None}
+
+
+def empty_ranges(starts: Mapping[int, int], read_to: Mapping[int, Position]) -> tuple[OffsetRange, ...]:
+    """The ranges [start, start), with the leader epochs of those positions that are starts."""
+    epochs = {p: each.leader_epoch for p, each in read_to.items() if starts.get(p) == each.offset}
+    return tuple(OffsetRange(p, start, start, epochs.get(p)) for p, start in sorted(starts.items()))
 
 
 @dataclass(frozen=True)

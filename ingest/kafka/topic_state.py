@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ingest.kafka.offsets import Position
+
 # A topic with copied records (on another cluster, or recreated) has another id, and the event id `position` contains the topic id.
 NOT_AGAIN = "ids that the table contains are not added again. But with `event_id: position` a copied record is another event: then start "
 NOT_AGAIN += "after the copies (`--to` offsets or a time, `--accept-gap`)."
@@ -20,14 +22,6 @@ class TopicId:
 
 
 NO_TOPIC = TopicId("", "")
-
-
-@dataclass(frozen=True)
-class Position:
-    """An offset up to which records were read, and the leader epoch of the record before it."""
-
-    offset: int
-    leader_epoch: int
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,19 @@ SCHEMA_VERSION = 3
 OfTable = Literal["target", "quarantine"]
 SUMS = ("target_rows", "target_offsets", "target_hash", "quarantine_rows", "quarantine_offsets", "quarantine_hash")
 # The columns of a posting, in the order of `Posting.fields`.
-POSTING = ("epoch", "batch", "source", "partition", "start_offset", "end_offset", "records_read", "present", "duplicate", *SUMS)
+POSTING = (
+    "epoch",
+    "batch",
+    "source",
+    "partition",
+    "start_offset",
+    "end_offset",
+    "leader_epoch",
+    "records_read",
+    "present",
+    "duplicate",
+    *SUMS,
+)
 DECIMALS = tuple(name for name in SUMS if not name.endswith("_rows"))
 
 

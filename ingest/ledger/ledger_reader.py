@@ -10,6 +10,7 @@ from ingest.delta.batch_commit import NO_BATCH, BatchId, Project, Snapshots
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, asked
 from ingest.delta.reachable import reverts
+from ingest.kafka.offsets import Position, known_positions
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_line import Line
 from ingest.runtime.places import Places
@@ -32,8 +33,8 @@ SELECT topic_id, `partition`, max(end_offset) AS reached FROM {ledger} WHERE why
 class Newest:
     """The highest batch or seek of a table, and the next offset of each partition after it.
 
-    `version` is the target version of its commit. `snapshots` come from the commit; they are None if only the ledger is known, for example
-    because Delta cleaned up the commit.
+    `read_to` are those ends whose leader epoch is known. `version` is the target version of its commit. `snapshots` come from the commit;
+    they are None if only the ledger is known, for example because Delta cleaned up the commit.
     """
 
     id: BatchId
@@ -41,6 +42,7 @@ class Newest:
     ends: Mapping[int, int]
     snapshots: Snapshots | None = None
     version: int | None = None
+    read_to: Mapping[int, Position] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,9 @@ def _state(engine: Engine, log: DeltaLog, name: str) -> LedgerState:
     rebuilds = engine.ask(REBUILDS, ledger=ledger)
     rebuilt = {epoch: row["topic_id"] for row in rebuilds for epoch in range(row["epoch"], row["statement_epoch"])}
     reached = {(row["topic_id"], row["partition"]): row["reached"] for row in engine.ask(REACHED, ledger=ledger)}
+    ranges = [line.posting.range for line in rows if line.posting.range is not None]
     return LedgerState(
-        Newest(
-            rows[0].batch_id,
-            rows[0].topic,
-            {at.partition: at.end for line in rows if (at := line.posting.range) is not None},
-            None,
-            rows[0].version,
-        ),
+        Newest(rows[0].batch_id, rows[0].topic, {at.partition: at.end for at in ranges}, None, rows[0].version, known_positions(ranges)),
         BatchId(statement["epoch"], statement["number"]),
         reached,
         {row["epoch"]: row["topic_id"] for row in epochs} | rebuilt,

@@ -31,7 +31,7 @@ from ingest.delta.delta_sql import Unreadable, asked
 from ingest.delta.posting import Key, Posting, Why
 from ingest.delta.stored_rows import hashed_ids
 from ingest.delta.table_writer import SparkWriter, TableWriter
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Position, empty_ranges
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.books import added_by
 from ingest.ledger.projection import Ledger, unwritten
@@ -72,7 +72,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Epoch:
-    """An open epoch: its writer and the offsets where it starts.
+    """An open epoch: its writer and the offsets where it starts. `read_to` are the positions where the table ends.
 
     `read_before` is the highest offset that earlier batches have reached in this topic, by partition. `epochs_of_topic` are the epochs that
     read this topic, with this one. `checkpoint` is a folder. `sought` is the plan of a seek. `healed` describes repairs, as notes for the
@@ -81,6 +81,7 @@ class Epoch:
 
     writer: Writer
     starts: Mapping[int, int]
+    read_to: Mapping[int, Position]
     read_before: Mapping[int, int]
     epochs_of_topic: tuple[int, ...]
     checkpoint: str
@@ -116,13 +117,13 @@ class Beginning:
     reason: str = ""
     sought: SeekPlan | None = None
 
-    def postings(self, epoch: int) -> tuple[Posting, ...]:
+    def postings(self, epoch: int, read_to: Mapping[int, Position]) -> tuple[Posting, ...]:
         """The postings of these offsets, and of what a seek leaves out and writes off."""
 
         def at(why: Why, each: OffsetRange) -> Posting:
             return Posting(Key(epoch, SEEK, 0, each.partition), why, each)
 
-        found = [at(self.why or "start", OffsetRange(p, start, start)) for p, start in sorted(self.starts.items())]
+        found = [at(self.why or "start", each) for each in empty_ranges(self.starts, read_to)]
         if self.sought is not None:
             found += [*(at("gap", gap) for gap in self.sought.gaps), *self.sought.written_off]
         return tuple(found)
@@ -238,7 +239,7 @@ class _Opening:
         # 6. Commit the offsets of a first start or a seek, with what an earlier statement could not post.
         newest = state.target.newest
         unposted = self._completed(newest.version if newest is not None else None, state.target.opened)
-        offsets = beginning.postings(writer.epoch)
+        offsets = beginning.postings(writer.epoch, state.read_to)
         if beginning.why is not None:
             case = Start(beginning.reason) if beginning.why == "first" else Seek(beginning.reason)
             seek = writer.batch_commit(case, SEEK, look_back.again(), (*offsets, *unposted))
@@ -257,7 +258,8 @@ class _Opening:
         checkpoint = self._make_checkpoint(writer, look_back.snapshots.target.table_id)
         crash_points.at("start_checkpoint", 0)
         ledger = Ledger(self.places, self.logs, self.statements)
-        return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed), unposted)
+        starts, sought = beginning.starts, beginning.sought
+        return Epoch(writer, starts, state.read_to, reached, epochs, checkpoint, look_back, ledger, sought, tuple(healed), unposted)
 
     def read_state(self) -> StartState:
         """Read the start state with the broker's."""

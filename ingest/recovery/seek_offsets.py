@@ -120,10 +120,11 @@ def _again(starts: Mapping[int, int], coverage: Coverage) -> Iterator[OffsetRang
 
 def refuse(state: StartState, aim: Aim) -> None:
     """Raise the refusals that no seek mends. Called before `coverage` reads the tables, because they may be foreign."""
-    refused = [each for each in refusals_of(state) if each.code in NOT_MENDED]
-    if refused:
-        raise refused[0]
     newest, broker = state.target.newest, state.broker
+    refused = [each for each in refusals_of(state) if each.code in NOT_MENDED]
+    # Without topic ids, a topic that was recreated looks like one that has lost records.
+    if refused and not (refused[0].code == "LOG_TRUNCATED" and aim.kind == "earliest" and broker is not None and not broker.topic.id):
+        raise refused[0]
     if newest is None or broker is None or aim.kind not in ("table", "offsets"):
         return
     another: Refused | None = topic_refused(state.name, broker.topic, newest.topic)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ingest.delta.batch_commit import NO_BATCH, BatchId, Snapshot
 from ingest.delta.posting import Posting
+from ingest.kafka.offsets import Position
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import LedgerState, Newest
 
@@ -118,6 +119,16 @@ class StartState:
         in_tables = self.target.newest is not None or self.quarantine.newest is not None
         in_tables |= self.target.snapshot is not None and not self.target.blank
         return in_tables or self.ledger.epoch > 0 or self.checkpoint.epoch > 0
+
+    @property
+    def read_to(self) -> Mapping[int, Position]:
+        """The ends of the newest batch or seek in the broker's topic, as far as their leader epochs are known."""
+        newest, broker = self.target.newest, self.broker
+        if newest is None or broker is None:
+            return {}
+        # The ledger does not keep the cluster.
+        same = newest.topic.id == broker.topic.id if broker.topic.id else newest.topic == broker.topic
+        return newest.read_to if same else {}
 
     @property
     def needs_count(self) -> bool:

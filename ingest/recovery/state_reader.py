@@ -56,6 +56,8 @@ def read_start_state(session: SparkSession | None, places: Places, logs: Logs, b
     retention = tuple(path for path, state in states.items() if state is not None and RETENTION in state.properties)
     ledger_snapshot = ledger_state.snapshot if ledger_state is not None else None
     start_state = StartState(places.name, target, quarantine, ledger, checkpoint, broker(), retention, None, ledger_snapshot)
+    if start_state.broker is not None:
+        start_state = replace(start_state, taken_back=start_state.broker.taken_back(start_state.read_to))
     return replace(start_state, count=_count(session, places)) if start_state.needs_count else start_state
 
 
@@ -75,7 +77,8 @@ def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger:
             continue
         if isinstance(batch_commit.case, POSITIONED):
             if newest is None or batch_commit.id > newest.id or (batch_commit.id == newest.id and newest.snapshots is None):
-                newest = Newest(batch_commit.id, batch_commit.topic, batch_commit.ends, batch_commit.snapshots, commit.version)
+                at = batch_commit.ends, batch_commit.snapshots, commit.version, batch_commit.read_to
+                newest = Newest(batch_commit.id, batch_commit.topic, *at)
                 opened = tuple(each for each in batch_commit.opened if each.key not in said)
             if ledger.newest is not None and batch_commit.id <= ledger.newest.id:
                 break

@@ -8,7 +8,7 @@ After a crash at any step the same command completes the swap. Between the two o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from ingest.delta.delta_sql import At, asked
 from ingest.delta.our_commits import newest_first
 from ingest.delta.posting import Key, Posting, Why
 from ingest.delta.table_writer import TableWriter
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, empty_ranges
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.books import READ, Books
 from ingest.recovery.epoch import open_epoch
@@ -79,7 +79,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     rows_before = count_rows(session, places, places.target)
 
     def statement(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
-        postings = tuple(_postings(at_end.id, books, first, newest.ends))
+        postings = tuple(_postings(at_end.id, books, first, empty_ranges(newest.ends, newest.read_to)))
 
         def still() -> BatchCommit:
             nonlocal counted, lost
@@ -176,10 +176,10 @@ def _swapped(logs: Logs, name: str, first: int) -> BatchCommit | None:
     return next((each for _, each in newest_first(logs.target, name, Swap) if each.case.first == first), None)  # type: ignore[union-attr]
 
 
-def _postings(at: BatchId, books: Books, first: int, ends: Mapping[int, int]) -> Iterator[Posting]:
+def _postings(at: BatchId, books: Books, first: int, starts: Sequence[OffsetRange]) -> Iterator[Posting]:
     """The shadow's books as those of one batch of its first epoch, and where the table goes on."""
-    for partition, end in sorted(ends.items()):
-        yield Posting(Key(at.epoch, at.number, 0, partition), "start", OffsetRange(partition, end, end))
+    for goes_on in starts:
+        yield Posting(Key(at.epoch, at.number, 0, goes_on.partition), "start", goes_on)
     sums: dict[tuple[Why, int], Posting] = {}
     for line in (*books.batches, *books.replays, *books.of("gap", "retention", "erasure", "write-off")):
         each = line.posting

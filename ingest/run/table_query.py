@@ -25,6 +25,7 @@ from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH
 from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.leader_epochs import LeaderEpochs
 from ingest.kafka.offsets import planned
 from ingest.kafka.query_failure import stopped
 from ingest.kafka.topic import Ends, Topic, describe, still_the_same, topic_state
@@ -120,6 +121,7 @@ class TableQuery:
         self._kafka = kafka
         self._topic = topic
         self._ends = Ends(kafka, topic, contract.source.isolation_level)
+        self._leader_epochs = LeaderEpochs(kafka, topic.name, places.name)
         self._on_batch = on_batch
         self._stop = threading.Event()
         self._ahead = ThreadPoolExecutor(1)
@@ -182,7 +184,8 @@ class TableQuery:
         files = files_of(self.places.checkpoints, session)
         options = self._source_options(epoch.starts, max_records)
         source = Source(self._kafka, self.contract.source.topic, options)
-        self._table = Table(self.contract, self.places, epoch, files, self._still_ours, self._refuse_lost, source)
+        with_epochs = self._leader_epochs.with_epochs
+        self._table = Table(self.contract, self.places, epoch, files, self._still_ours, self._refuse_lost, source, with_epochs)
         records = session.readStream.format("kafka").options(**options).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
@@ -397,6 +400,7 @@ class TableQuery:
         Raises ModuleNotFoundError, after the release: it concerns all tables.
         """
         self._ends.close()
+        self._leader_epochs.close()
         self._finished = not self._once
         # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find it lost.
         self._ahead.shutdown(cancel_futures=True)

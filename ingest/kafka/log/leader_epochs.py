@@ -13,8 +13,7 @@ from dataclasses import replace
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import Reach, TopicReader
-from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import Position
+from ingest.kafka.offsets import OffsetRange, Position
 from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
 # As long as a batch waits for a lost broker elsewhere (`still_the_same`).
@@ -80,10 +79,11 @@ def taken_back(ask: Ask, read: Mapping[int, Position]) -> Taken:
 def with_epochs(ask: Ask, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[tuple[OffsetRange, ...], Taken]:
     """The ranges of a batch with the leader epoch of the record before each end, and what the log has lost before these ends.
 
-    `read` are the positions where the ranges start, as far as known. Call it before the records are read: an election that takes some of
-    them back meanwhile is then found by the next call. Normally this is one request to each leader, because the epoch is still the same.
-    A range without an offset keeps the epoch of its position. There is no epoch if the brokers know none.
+    `read` are positions up to which the table was read: those where a range starts are checked. Call it before the records are read: an
+    election that takes some of them back meanwhile is then found by the next call. Normally this is one request to each leader, because the
+    epoch is still the same. A range without an offset keeps the epoch of its position. There is no epoch if the brokers know none.
     """
+    read = {r.partition: read[r.partition] for r in ranges if r.partition in read and read[r.partition].offset == r.start}
     asked = {r.partition: read[r.partition].leader_epoch if r.partition in read else 0 for r in ranges if r.partition in read or len(r)}
     reaches = ask(asked) if asked else {}
     found: list[OffsetRange] = []

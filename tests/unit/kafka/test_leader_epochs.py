@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.kafka.log.fetch import Reach
 from ingest.kafka.log.leader_epochs import taken_back, with_epochs
-from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import Position
+from ingest.kafka.offsets import OffsetRange, Position
 
 pytestmark = pytest.mark.unit
 

@@ -145,6 +145,11 @@ CASES: dict[str, tuple[Change, str]] = {
     "an added partition whose first records expired": (broker(p2=(1, 5)), "RECORDS_EXPIRED"),
     "the topic ends before the table's end offset": (broker(p0=(0, 19)), "BROKER_BEHIND"),
     "the topic ends at the table's end offset": (broker(p0=(0, 20)), "Start"),
+    "the topic lost records that were read": (lambda f: replace(f, taken_back={0: (15, 20)}), "LOG_TRUNCATED"),
+    "it lost them, and still ends before the table's end offset": (
+        all_of(broker(p0=(0, 19)), lambda f: replace(f, taken_back={0: (15, 20)})),
+        "BROKER_BEHIND",
+    ),
     "an open transaction starts before the table's end offset": (broker(decided={0: 19, 1: 7}), "OFFSETS_UNDECIDED"),
     "an open transaction starts at the table's end offset": (broker(decided={0: 20, 1: 7}), "Start"),
     "the broker was not asked": (lambda f: replace(f, broker=None), "Start"),
@@ -160,6 +165,7 @@ def test_a_start_decides_from_its_state(case: str) -> None:
 def test_the_first_refusal_in_the_order_of_the_table_is_reported() -> None:
     """The changes add up, from the last row of the table to the first. Each one changes which refusal is reported."""
     rows: list[tuple[Change, str]] = [
+        (lambda f: replace(f, taken_back={1: (5, 7)}), "LOG_TRUNCATED"),
         (broker(p0=(0, 1)), "BROKER_BEHIND"),
         (broker(p0=(0, 1), p1=(9, 9)), "RECORDS_EXPIRED"),
         (broker(TopicId("orders", "new", "cluster")), "TOPIC_RECREATED"),
@@ -174,7 +180,7 @@ def test_the_first_refusal_in_the_order_of_the_table_is_reported() -> None:
     for change, expected in rows:
         state = change(state)
         assert code(state) == expected
-    assert [each.code for each in refusals_of(state)] == [expected for _, expected in reversed(rows[2:])]
+    assert [each.code for each in refusals_of(state)] == [expected for _, expected in reversed(rows[3:])]
 
 
 def test_missing_tables_are_created_only_if_nothing_knows_of_a_former_table() -> None:

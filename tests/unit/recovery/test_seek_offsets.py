@@ -145,6 +145,17 @@ def test_without_topic_ids_a_recreated_topic_is_behind_until_it_is_as_long_as_th
     with pytest.raises(IngestError, match="BROKER_BEHIND"):
         plan(then(19), EARLIEST, WHOLE, accept_gap=True)
     assert plan(then(20), EARLIEST, WHOLE, accept_gap=True).starts == {0: 0}
+    with_epochs = replace(then(20), taken_back={0: (0, 20)})
+    assert plan(with_epochs, EARLIEST, WHOLE, accept_gap=True).starts == {0: 0}
+    with pytest.raises(IngestError, match="LOG_TRUNCATED"):
+        plan(with_epochs, TABLE, WHOLE, accept_gap=True)
+
+
+def test_no_seek_of_the_same_topic_mends_a_log_that_lost_records() -> None:
+    """Others have their offsets now, and what is stored at an offset is not read again."""
+    for aim in (TABLE, EARLIEST, LATEST, at(15)):
+        with pytest.raises(IngestError, match=r"LOG_TRUNCATED.*partition 0 \[15, 20\)"):
+            plan(replace(state(), taken_back={0: (15, 20)}), aim, WHOLE, accept_gap=True)
 
 
 RECREATED = TopicId("orders", "new", "cluster")
