@@ -21,7 +21,9 @@ from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine,
 from ingest.kafka.intervals import Offsets
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
+from ingest.kafka.log.leader_epochs import taken_back
 from ingest.kafka.log.log_reader import scan
+from ingest.kafka.offsets import Position
 from ingest.kafka.topic import Topic
 from ingest.ledger.books import Books
 from ingest.ledger.ledger_line import Line
@@ -30,6 +32,7 @@ from ingest.runtime.places import Places
 from ingest.verify.balance import Finding
 from ingest.verify.classification import Classification, classify
 from ingest.verify.lost_records import Gone, decoder, lost
+from ingest.verify.same_record import Contents, Records, compared_ids, of_other_records, reader_of, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +75,11 @@ def against_kafka(
     foreign = sum(len(at) for line, at in ranges if line.topic.id != topic.id)
     rows_of_topic = in_target(books.topics, topic.id)
     tables = (places.target, TARGET, rows_of_topic), (places.quarantine, QUARANTINE, in_quarantine(topic.id))
-    target_positions, quarantine_positions = (positions(engine, At(path), columns, where) for path, columns, where in tables)
+    columns_of_time = ("_kafka_timestamp", compared_ids(contract)), ("kafka_timestamp", ())
+    stored_rows, stored_records = (
+        stored(engine, At(path), columns, time, where, compared)
+        for (path, columns, where), (time, compared) in zip(tables, columns_of_time, strict=True)
+    )
     logs = [DeltaLog(files_of(places.lake, engine.session), path) for path, _, _ in tables]
     deleted, records_deleted = (list(deletes(log, log.newest())) for log in logs)
     gone = _removed_positions(engine, *tables[0], deleted)
@@ -80,22 +87,29 @@ def against_kafka(
         gone[partition] = np.concatenate((gone.get(partition, _none()), taken))
     classifications: list[Classification] = []
     findings: list[Finding] = []
-    ids, decode = event_id_columns(contract), None
+    ids, decode, read_again = event_id_columns(contract), None, reader_of(contract, topic.id)
     with TopicReader(kafka, topic.name) as reader:
+        for partition, (start, end) in taken_back(reader.reaches, _read_to(logs[0], places.name, topic.id)).items():
+            what = "were read, and the topic's log has lost them: its leader was elected without them"
+            findings.append(Finding("LOG_TRUNCATED", what, partition=partition, start_offset=start, end_offset=end))
         for partition in sorted({at.partition for _, at in here}):
             of_partition = [line for line, at in here if at.partition == partition]
             start, end = (pick(e for _, at in here if at.partition == partition for e in (at.start, at.end)) for pick in (min, max))
+            target_rows, quarantined = stored_rows.get(partition, Contents.of(())), stored_records.get(partition, Contents.of(()))
+            records = Records(read_again, partition)
             classification = classify(
-                scan(reader, partition, start, end),
+                scan(reader, partition, start, end, records.see),
                 of_partition,
-                target_positions.get(partition, _none()),
-                quarantine_positions.get(partition, _none()),
+                target_rows.offsets,
+                quarantined.offsets,
                 isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
                 contract_hash=contract.hash,
                 removed=gone.get(partition, _none()),
             )
             classifications.append(classification)
             findings += classification.findings
+            for table, rows_there in (("target", target_rows), ("quarantine", quarantined)):
+                findings += of_other_records(partition, table, rows_there, records.contents())
             if len(elsewhere := classification.elsewhere.offsets()):
                 decode = decode or decoder(session, contract, topic.id)
                 left = _left(books, of_partition)
@@ -127,6 +141,13 @@ def _left(books: Books, batches: Sequence[Line]) -> list[Gone]:
             rows = -target.rows if target is not None else 0
             found.append(Gone(at, rows - line.posting.quarantine.rows, rows > 0))
     return found
+
+
+def _read_to(target: DeltaLog, name: str, topic_id: str) -> dict[int, Position]:
+    """The ends of the newest batch or seek in the target's log, if it has read this topic."""
+    ours = (commit.batch_commit for commit in target.newest_first() if commit.batch_commit is not None)
+    newest = next((each for each in ours if each.name == name and each.ranges), None)
+    return newest.read_to if newest is not None and newest.topic.id == topic_id else {}
 
 
 def _none() -> Offsets:

@@ -84,8 +84,7 @@ def decoder(session: Callable[[], SparkSession], contract: Contract, topic_id: s
         return by_spark
 
     def by_worker(records: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        columns = [texts_of(column) if name == "headers" else column for name, column in zip(KAFKA.names, records.columns, strict=True)]
-        return map(renamed, events.decode([pa.RecordBatch.from_arrays(columns, names=RECORD)]))
+        return map(renamed, events.decode([for_workers(records)]))
 
     return by_worker
 
@@ -114,7 +113,7 @@ def lost(
     left = [[each.range.start, each.range.end, each.rows, each.rows_too] for each in gone]
     for begin in range(0, len(offsets), IDS_MAX):
         records = records_at(reader, partition, offsets[begin : begin + IDS_MAX])
-        found = [events for batch in _batches(records, partition) for events in decode(batch)]
+        found = [events for batch in batches(records, partition) for events in decode(batch)]
         missing = _missing(engine, found, target, ids, deleted, lines)
         for each in left:
             may_be = (offset for offset, reason in sorted(missing.items()) if reason or each[3])
@@ -156,14 +155,23 @@ def _missing(
     return missing
 
 
-def _batches(records: Iterable[Record], partition: int) -> Iterator[pa.RecordBatch]:
+def for_workers(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Records with the columns of KAFKA as `Events` reads them."""
+    columns = [texts_of(column) if name == "headers" else column for name, column in zip(KAFKA.names, records.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=RECORD)
+
+
+def microseconds(milliseconds: int) -> int:
+    """A record's time for a column of 64 bits. What exceeds them is beyond the calendar in any case, so that the decoder refuses it."""
+    return min(max(milliseconds * 1000, -(2**63)), 2**63 - 1)
+
+
+def batches(records: Iterable[Record], partition: int) -> Iterator[pa.RecordBatch]:
     """The records with the columns of KAFKA, some at a time."""
     taken: list[tuple[Any, ...]] = []
     size = 0
     for each in records:
-        # A time beyond 64 bits of microseconds is beyond the calendar in any case, so that the decoder refuses it.
-        time = min(max(each.timestamp_ms * 1000, -(2**63)), 2**63 - 1)
-        given = structs(each.headers), partition, each.offset, time
+        given = structs(each.headers), partition, each.offset, microseconds(each.timestamp_ms)
         taken.append((each.key, each.value, *given))
         size += len(each.value or b"")
         if len(taken) == BATCH_ROWS or size >= BATCH_BYTES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,8 +57,10 @@ class Stretch:
     batch: RecordBatch | None = None
 
 
-def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
+def scan(reader: Log, partition: int, start: int, end: int, see: Callable[[Stretch], None] = lambda _: None) -> PartitionScan:
     """Read [start, end) of a partition and classify each offset. Decodes data records only in batches that compaction has thinned out.
+
+    `see` gets each stretch, while its batch is in memory.
 
     Raises ValueError unless 0 <= start <= end, InvalidInput PARTITION_UNKNOWN, and InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED,
     BATCH_CORRUPT, BATCH_FORMAT_OLD or LOG_UNREADABLE.
@@ -67,6 +69,7 @@ def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
         raise ValueError(f"not a range of offsets: [{start}, {end})")
     found: dict[Kind, _Runs] = defaultdict(_Runs)
     for stretch in stretches(reader, partition, start, end):
+        see(stretch)
         batch = stretch.batch
         if batch is None or batch.dense or stretch.kind is Kind.HOLE:
             found[stretch.kind].add(stretch.start, stretch.end)

@@ -9,7 +9,7 @@ import pytest
 from ingest.contract.definition import Contract
 from ingest.decode.arrow_json import REASON
 from ingest.kafka.log.record_batch import Record
-from ingest.verify.lost_records import _batches, decoder
+from ingest.verify.lost_records import batches, decoder
 
 pytestmark = pytest.mark.unit
 
@@ -24,5 +24,5 @@ def test_a_time_beyond_the_calendar_is_refused_also_where_its_microseconds_excee
     contract = Contract.model_validate({"pipeline": "shop", "table": "orders", "source": SOURCE, "event_id": ["id"], "columns": COLUMNS})
     decode = decoder(cast(Any, None), contract, "topic-id")
     records = [Record(0, milliseconds, None, b'{"id": "a"}', ())]
-    found = [events.column(REASON).to_pylist() for batch in _batches(records, 0) for events in decode(batch)]
+    found = [events.column(REASON).to_pylist() for batch in batches(records, 0) for events in decode(batch)]
     assert found == [[reason]]
