@@ -96,3 +96,21 @@ def test_a_row_rule_that_workers_cannot_evaluate_is_evaluated_by_spark_and_the_c
     again = reread(one)
     assert (again.records, again.in_target, again.in_quarantine, again.duplicate, again.findings) == (4, 1, 1, 2, ())
     assert "are decoded through Spark, because of a row rule with" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_row_whose_event_id_or_time_somebody_changed_is_of_another_record(lane: MakeLane) -> None:
+    one = filled(lane)
+    at = {row["id"]: (row["_partition"], row["_offset"]) for row in one.target().collect()}
+    one.sql("UPDATE {} SET id = 'z' WHERE id = 'd'")
+    one.sql("UPDATE {} SET _kafka_timestamp = _kafka_timestamp + INTERVAL 1 MILLISECOND WHERE id = 'c'")
+    one.sql("UPDATE {} SET kafka_timestamp = kafka_timestamp + INTERVAL 1 MILLISECOND", "quarantine")
+    one.balanced()
+    differ = [(each.partition, each.start_offset, each.what) for each in reread(one).findings if each.code == "RECORD_DIFFERS"]
+    assert sorted(differ) == sorted(
+        [
+            (*at["d"], "Kafka's record has another event id than the target's row at its position"),
+            (*at["c"], "Kafka's record has another time than the target's row at its position"),
+            (0, 2, "Kafka's record has another time than the quarantine's row at its position"),
+        ]
+    )

@@ -13,6 +13,7 @@ from ingest.runtime.errors import Refused
 from tests.integration.interpreted import interpreted
 from tests.integration.lane import Lane, order
 from tests.integration.records import contract
+from tests.integration.test_against_kafka import reread
 from tests.two_brokers import TwoBrokers, two_brokers
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -60,3 +61,10 @@ def test_a_log_that_an_unclean_election_cut_and_that_grew_again_is_refused_while
             with pytest.raises(Refused, match="LOG_TRUNCATED"):
                 one.seek(to)
         assert one.ids() == ["a", "b", "c", "lost1", "lost2"]
+
+        one.balanced()  # the table's own books know nothing of the topic
+        again = [(each.code, each.start_offset, each.end_offset, each.what.split(" than")[0]) for each in reread(one).findings]
+        truncated, of_time, of_id = again
+        assert truncated[:3] == ("LOG_TRUNCATED", 3, 5)
+        assert of_time == ("RECORD_DIFFERS", 3, 5, "Kafka's record has another time")
+        assert of_id == ("RECORD_DIFFERS", 3, 5, "Kafka's record has another event id")
