@@ -22,6 +22,7 @@ from ingest.kafka.broker_request import ask
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.leader_epochs import ask_taken_back
+from ingest.kafka.offsets import Position
 from ingest.kafka.topic_state import TopicId, TopicState, topic_made_again
 from ingest.runtime.errors import IngestError, InvalidEnvironment, RunStopped
 
@@ -165,7 +166,14 @@ def answers(kafka: KafkaOptions, names: Collection[str]) -> dict[str, TopicState
             topic, known = describe_with_bounds(kafka, name, STATUS_WITHIN_S)
         except IngestError as error:
             return error.as_dict()
-        return TopicState(TopicId(topic.name, topic.id, topic.cluster), known)
+
+        def taken_back(read: Mapping[int, Position]) -> Mapping[int, tuple[int, int]]:
+            try:
+                return ask_taken_back(kafka, name, read, STATUS_WITHIN_S)
+            except InvalidEnvironment:  # a moment ago it did answer
+                return {}
+
+        return TopicState(TopicId(topic.name, topic.id, topic.cluster), known, taken_back=taken_back)
 
     with ThreadPoolExecutor(max(1, len(names))) as pool:
         return dict(zip(names, pool.map(answer, names), strict=True))

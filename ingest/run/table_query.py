@@ -121,7 +121,7 @@ class TableQuery:
         self._kafka = kafka
         self._topic = topic
         self._ends = Ends(kafka, topic, contract.source.isolation_level)
-        self._leader_epochs = LeaderEpochs(kafka, topic.name, places.name)
+        self._leader_epochs = LeaderEpochs(kafka, topic.name, places.name, self._still_ours)
         self._on_batch = on_batch
         self._stop = threading.Event()
         self._ahead = ThreadPoolExecutor(1)

@@ -313,6 +313,20 @@ CAUGHT = {
         SKIPPED,
         "    return commit or log.commit(log.newest())\n",
     ),
+    "a truncated log is taken for the old one": by(
+        "unit/kafka/test_leader_epochs.py::test_each_position_has_the_epoch_of_its_record_and_exactly_what_was_lost_is_found",
+        "I6",
+        "kafka/log/leader_epochs.py",
+        "    if reach.leader_epoch == at.leader_epoch and reach.end >= at.offset:\n",
+        "    if reach.end >= 0:\n",
+    ),
+    "a batch does not ask whether the log is still the old one": by(
+        "integration/test_log_truncated.py::test_a_log_that_an_unclean_election_cut_and_that_grew_again_is_refused_while_running_and_at_a_start",
+        "I6",
+        "batch/batch.py",
+        "    plan = replace(plan, ranges=table.with_epochs(plan.ranges, table.read_to))\n",
+        "",
+    ),
     "no lock is taken": by(LOCKED_OUT, "I8", "run/table_lock.py", FOLDER, "    return None\n"),
     "a commit does not name its contract": by(
         "unit/delta/test_batch_commit.py::test_the_json_is_as_documented_and_is_parsed_back",

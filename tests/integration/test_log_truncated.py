@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import answers
+from ingest.observe.table_status import status
 from ingest.runtime import crash_points
 from ingest.runtime.errors import Refused
 from tests.integration.interpreted import interpreted
@@ -61,6 +64,10 @@ def test_a_log_that_an_unclean_election_cut_and_that_grew_again_is_refused_while
             with pytest.raises(Refused, match="LOG_TRUNCATED"):
                 one.seek(to)
         assert one.ids() == ["a", "b", "c", "lost1", "lost2"]
+
+        topic = one.contract.source.topic
+        shown = status(one.contract, one.places, lambda: answers(KafkaOptions(brokers.bootstrap_servers), [topic])[topic], None)
+        assert shown.refusal is not None and shown.refusal["code"] == "LOG_TRUNCATED"
 
         one.balanced()  # the table's own books know nothing of the topic
         again = [(each.code, each.start_offset, each.end_offset, each.what.split(" than")[0]) for each in reread(one).findings]

@@ -12,12 +12,9 @@ from dataclasses import replace
 
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.log.fetch import Reach, TopicReader
+from ingest.kafka.log.fetch import ANSWER_WITHIN_S, Reach, TopicReader
 from ingest.kafka.offsets import OffsetRange, Position
 from ingest.runtime.errors import InvalidEnvironment, RunStopped
-
-# As long as a batch waits for a lost broker elsewhere (`still_the_same`).
-BACK_WITHIN_S = 90.0
 
 Ask = Callable[[Mapping[int, int]], Mapping[int, Reach]]
 """Asks for an epoch by partition, as `TopicReader.reaches` does."""
@@ -27,24 +24,30 @@ Taken = dict[int, tuple[int, int]]
 
 
 class LeaderEpochs:
-    """Asks about one topic for the batches of one table, over connections that stay open. Call `close` at the end."""
+    """Asks about one topic for the batches of one table, over connections that stay open. Call `close` at the end.
 
-    def __init__(self, kafka: KafkaOptions, topic: str, table: str) -> None:
-        self._kafka, self._topic, self._table = kafka, topic, table
+    `still_ours` waits for a lost broker, and raises if there is none, or if another topic has the name now.
+    """
+
+    def __init__(self, kafka: KafkaOptions, topic: str, table: str, still_ours: Callable[[], None]) -> None:
+        self._kafka, self._topic, self._table, self._still_ours = kafka, topic, table, still_ours
         self._reader: TopicReader | None = None
 
     def with_epochs(self, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[OffsetRange, ...]:
         """The ranges of a batch with their leader epochs; see the function `with_epochs`.
 
-        Waits up to BACK_WITHIN_S for a lost broker. Raises RunStopped LOG_TRUNCATED, and the codes of TopicReader as RunStopped.
+        Raises RunStopped LOG_TRUNCATED, the errors of `still_ours`, and the codes of TopicReader as RunStopped.
         """
         try:
-            if self._reader is None:
-                self._reader = TopicReader(self._kafka, self._topic, answer_within_s=BACK_WITHIN_S)
-            found, taken = with_epochs(self._reader.reaches, ranges, read)
-        except InvalidEnvironment as error:
-            raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(self._table) from error
+            found, taken = self._asked(ranges, read)
+        except InvalidEnvironment:
+            self._still_ours()
+            try:
+                found, taken = self._asked(ranges, read)
+            except InvalidEnvironment as error:
+                raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(self._table) from error
         if taken:
+            self._still_ours()  # another topic has another log
             raise RunStopped(
                 "LOG_TRUNCATED",
                 f"topic {self._topic} has lost {named(taken)} while {self._table} read it: its leader was elected without them. Nothing of "
@@ -54,6 +57,15 @@ class LeaderEpochs:
             )
         return found
 
+    def _asked(self, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[tuple[OffsetRange, ...], Taken]:
+        try:
+            if self._reader is None:
+                self._reader = TopicReader(self._kafka, self._topic)
+            return with_epochs(self._reader.reaches, ranges, read)
+        except InvalidEnvironment:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Close the connections."""
         if self._reader is not None:
@@ -61,11 +73,11 @@ class LeaderEpochs:
         self._reader = None
 
 
-def ask_taken_back(kafka: KafkaOptions, topic: str, read: Mapping[int, Position]) -> Taken:
+def ask_taken_back(kafka: KafkaOptions, topic: str, read: Mapping[int, Position], within_s: float = ANSWER_WITHIN_S) -> Taken:
     """Ask the brokers for `taken_back`, if anything was read. Raises the errors of TopicReader."""
     if not read:
         return {}
-    with TopicReader(kafka, topic) as reader:
+    with TopicReader(kafka, topic, answer_within_s=within_s) as reader:
         return taken_back(reader.reaches, {partition: each for partition, each in read.items() if partition in reader.partitions})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from deltalake import write_deltalake
 
 from ingest.delta.batch_commit import FENCE, Batch, BatchId, State
 from ingest.delta.delta_log import Logs
+from ingest.kafka.offsets import OffsetRange, Position
+from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import LedgerState
 from ingest.recovery.decision import refusals_of
 from ingest.recovery.start_state import Replaced, StartState
@@ -46,6 +49,23 @@ def test_an_empty_lake_has_no_table_and_no_epoch(tmp_path: Path) -> None:
         1,
     )
     assert (state.ledger, state.retention, state.count) == (LedgerState(), (), None)
+
+
+def test_the_broker_is_asked_for_the_log_behind_the_newest_offsets_of_this_topic_alone(scene: Scene) -> None:
+    scene.first()
+    batch_commit = replace(scene.batch_commit("batch", 2), ranges=(OffsetRange(0, 0, 10, 3), OffsetRange(1, 0, 4)))
+    scene.put(batch_commit, range(10))
+    asked: list[Mapping[int, Position]] = []
+
+    def taken_back(read: Mapping[int, Position]) -> Mapping[int, tuple[int, int]]:
+        asked.append(read)
+        return {0: (7, 10)}
+
+    topic = batch_commit.topic
+    state = scene.start_state(TopicState(topic, {0: (0, 12), 1: (0, 4)}, taken_back=taken_back))
+    assert (asked, state.taken_back) == ([{0: Position(10, 3)}], {0: (7, 10)})
+    scene.start_state(TopicState(replace(topic, id="another"), {0: (0, 12), 1: (0, 4)}, taken_back=taken_back))
+    assert asked[1:] == [{}]
 
 
 def test_the_state_of_a_table_with_two_batches_is_read(read: Scene) -> None:
