@@ -73,7 +73,7 @@ class Statement(NamedTuple):
 
 
 Line = tuple[Statement, OraclePosting]
-FIELDS = ("epoch", "batch", "source", "partition", "start_offset", "end_offset", "records_read", "present", "duplicate")
+FIELDS = ("epoch", "batch", "source", "partition", "start_offset", "end_offset", "leader_epoch", "records_read", "present", "duplicate")
 SUMS = tuple(f"{table}_{what}" for table in ("target", "quarantine") for what in ("rows", "offsets", "hash"))
 STATEMENT = ("of_table", "version", "statement_epoch", "statement_batch", "writer", "topic_id")
 

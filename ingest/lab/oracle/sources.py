@@ -87,8 +87,8 @@ class OraclePosting(NamedTuple):
 
     @classmethod
     def of(cls, why: str, fields: Sequence[Any]) -> OraclePosting:
-        """Of its reason and its 15 fields."""
-        numbers = [None if field is None else int(field) for field in fields]
+        """Of its reason and its 16 fields; the leader epoch after the offsets concerns nobody here."""
+        numbers = [None if field is None else int(field) for field in (*fields[:6], *fields[7:])]
         target = None if numbers[9] is None else tuple(numbers[9:12])
         return cls._make((why, *numbers[:9], target, tuple(numbers[12:])))
 

@@ -96,9 +96,9 @@ class Statement:
 
     def postings(self) -> dict[str, list[list[Any]]]:
         mine = [self.epoch, self.number, 0]
-        begin = [[*mine, p, start, start, *NONE] for p, start in self.starts.items()]
-        gaps = [[*mine, p, start, end, *NONE] for p, each in self.gaps.items() for start, end in each]
-        batches = [[*mine, p, *at, *self.counts.get(p, NONE)] for p, at in self.ranges.items()]
+        begin = [[*mine, p, start, start, None, *NONE] for p, start in self.starts.items()]
+        gaps = [[*mine, p, start, end, None, *NONE] for p, each in self.gaps.items() for start, end in each]
+        batches = [[*mine, p, *at, None, *self.counts.get(p, NONE)] for p, at in self.ranges.items()]
         found = {"first" if self.kind == "start" else "seek": begin, "gap": gaps, "batch": batches, **self.more}
         return {why: each for why, each in found.items() if each}
 

@@ -61,7 +61,7 @@ def test_a_valid_event_in_quarantine_is_accepted_only_if_the_test_allows_it(good
 def test_an_open_posting_must_be_completed_by_one_later_statement(good: Scene, tmp_path: Path, times: int, clean: bool) -> None:
     """Delta in Spark tells only after its MERGE what was inserted."""
     counts = good.target[2].counts[0]
-    said = [*FIRST, 0, 0, None, None, 0, counts[1], 0, *counts[3:6], 0, 0, 0]
+    said = [*FIRST, 0, 0, None, None, None, 0, counts[1], 0, *counts[3:6], 0, 0, 0]
     counts[1], counts[3:6] = None, [None] * 3
     good.target += [Statement("state", 1, 4 + number, more={"batch": [said]}) for number in range(times)]
     found = good.judge(tmp_path).findings

@@ -221,7 +221,7 @@ def test_a_seek_writes_off_what_a_restore_took_but_not_what_a_delete_did(
     if restore:
         table.restore(2)
     rows = {"C": row((0, 5), "C", (1, 3)), "D": row((0, 8), "D", (1, 3))}
-    off = [1, 3, 0, 0, None, None, 0, 0, 0, *less(sums_of([rows[name] for name in written_off])), 0, 0, 0]
+    off = [1, 3, 0, 0, None, None, None, 0, 0, 0, *less(sums_of([rows[name] for name in written_off])), 0, 0, 0]
     good.target = [fence(2), seek(2, {0: 9, 1: 3}, snapshots={"target": 3 + delete + restore}, more={"write-off": [off]})]
     good.quarantine = [fence(2)]
     good.write(tmp_path)
@@ -237,7 +237,7 @@ def test_an_upkeep_may_remove_what_it_posts_and_nothing_else(good: Scene, tmp_pa
     number, none = [1, 3 if table == "target" else 2, 0, 0], [0, 0, 0]
     sums = [*less(sums_of([gone])), *none] if table == "target" else [*none, *less(sums_of([gone]))]
     removal = Statement("upkeep", where='"_offset" = 8' if table == "target" else '"offset" = 2')
-    removal.more = {"erasure": [[*number, None, None, 0, 0, 0, *(sums if posted else 2 * none)]]}
+    removal.more = {"erasure": [[*number, None, None, None, 0, 0, 0, *(sums if posted else 2 * none)]]}
     (good.target if table == "target" else good.quarantine).append(removal)
     if table == "quarantine":
         del good.kafka[0, 2]  # otherwise the record is missing
