@@ -108,8 +108,9 @@ def against_kafka(
             )
             classifications.append(classification)
             findings += classification.findings
+            in_kafka = records.contents()
             for table, rows_there in (("target", target_rows), ("quarantine", quarantined)):
-                findings += of_other_records(partition, table, rows_there, records.contents())
+                findings += of_other_records(partition, table, rows_there, in_kafka)
             if len(elsewhere := classification.elsewhere.offsets()):
                 decode = decode or decoder(session, contract, topic.id)
                 left = _left(books, of_partition)
