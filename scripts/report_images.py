@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from ingest.ledger.ledger_row import LedgerRow
 
 from ingest.contract.definition import load_contracts
 from ingest.delta.batch_commit import BatchCommit, BatchId, Snapshot, Snapshots
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
-from ingest.ledger.ledger_row import LedgerRow
 from ingest.observe.report.html_page import page
 from ingest.observe.report.summary import Summaries, Summary, summary
 from ingest.runtime.places import Places

@@ -25,8 +25,7 @@ def reread(lane: Lane) -> Reread:
     engines = DataFusion(), Spark(lane.session)
     counted = [(engine, verify(engine, lane.contract, lane.places)) for engine in engines]
     here, in_spark = (
-        against_kafka(engine, lambda: lane.session, lane.contract, lane.places, kafka, topic, each.books)
-        for engine, each in counted
+        against_kafka(engine, lambda: lane.session, lane.contract, lane.places, kafka, topic, each.books) for engine, each in counted
     )
     assert here == in_spark
     return here

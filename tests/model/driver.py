@@ -182,7 +182,7 @@ class Driver(Writer):
         self.unposted = added_by(self.world.tables, newest.version if newest is not None else None, state.target.opened)
         if beginning.why is not None:
             case = Start("") if beginning.why == "first" else Seek("")
-            postings = (*beginning.postings(self.epoch), *self.unposted)
+            postings = (*beginning.postings(self.epoch, {}), *self.unposted)
             batch_commit = self.batch_commit(case, SEEK, self._again(), postings)
             if not self.fenced_off(TARGET, batch_commit):  # otherwise the commit is refused
                 self.world.invariants.seeking(batch_commit, self)

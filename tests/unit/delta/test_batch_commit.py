@@ -64,7 +64,7 @@ HEAD: dict[str, Any] = {"oncelake": 2, "pipeline": "shop", "table": "orders", "e
 HEAD["looked"] = {"target": {"table_id": "T", "version": 4, "stamp": "t4"}, "quarantine": {"table_id": "Q", "version": 2, "stamp": "q2"}}
 HEAD |= {"contract_hash": "h", "topic": "orders", "topic_id": "topic-id", "cluster": "cluster"}
 BARE: dict[str, Any] = {"oncelake": 2, "pipeline": "shop", "table": "orders", "epoch": 0, "batch": 0, "writer": ""}
-STARTS = [3, 1, 0, 0, 5, 5, 0, 0, 0, *EMPTY, *EMPTY]
+STARTS = [3, 1, 0, 0, 5, 5, None, 0, 0, 0, *EMPTY, *EMPTY]
 # The documented JSON of each case (docs/reference/commit.md).
 DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
     (BatchCommit(Create(), "shop", "orders", contract_hash="h"), BARE | {"kind": "create", "contract_hash": "h"}),
@@ -81,8 +81,8 @@ DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
         | {
             "postings": {
                 "seek": [STARTS],
-                "gap": [[3, 1, 0, 0, 1, 2, 0, 0, 0, *EMPTY, *EMPTY], [3, 1, 0, 0, 3, 5, 0, 0, 0, *EMPTY, *EMPTY]],
-                "write-off": [[2, 3, 0, 0, None, None, 0, 0, 0, -1, -3, 55, *EMPTY]],
+                "gap": [[3, 1, 0, 0, 1, 2, None, 0, 0, 0, *EMPTY, *EMPTY], [3, 1, 0, 0, 3, 5, None, 0, 0, 0, *EMPTY, *EMPTY]],
+                "write-off": [[2, 3, 0, 0, None, None, None, 0, 0, 0, -1, -3, 55, *EMPTY]],
             }
         },
     ),
@@ -93,9 +93,9 @@ DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
         | {
             "postings": {
                 "batch": [
-                    [3, 6, 0, 0, None, None, 0, 1, 0, 4, 10, 99, *EMPTY],
-                    [3, 7, 0, 0, 5, 9, 3, 1, 0, 1, 5, 77, 1, 6, 88],
-                    [3, 7, 0, 10, 0, 2**62, 9, None, 2, None, None, None, *EMPTY],
+                    [3, 6, 0, 0, None, None, None, 0, 1, 0, 4, 10, 99, *EMPTY],
+                    [3, 7, 0, 0, 5, 9, None, 3, 1, 0, 1, 5, 77, 1, 6, 88],
+                    [3, 7, 0, 10, 0, 2**62, None, 9, None, 2, None, None, None, *EMPTY],
                 ]
             }
         },
@@ -105,13 +105,13 @@ DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
         of(Replay("ada"), 1, posting("start", 0, 5, 5, number=1), posting("replay", 0, 2, 4, number=1, read=1, target=Sums(1, 3, 4))),
         HEAD
         | {"kind": "replay", "batch": 1, "reason": "ada"}
-        | {"postings": {"start": [STARTS], "replay": [[3, 1, 0, 0, 2, 4, 1, 0, 0, 1, 3, 4, *EMPTY]]}},
+        | {"postings": {"start": [STARTS], "replay": [[3, 1, 0, 0, 2, 4, None, 1, 0, 0, 1, 3, 4, *EMPTY]]}},
     ),
     (
         of(Swap(2, "ingest rebuild --swap"), 1, posting("start", 0, 5, 5, number=1), Posting(Key(2, 0, 0, 0), "rebuild", read=0)),
         HEAD
         | {"kind": "swap", "batch": 1, "first": 2, "reason": "ingest rebuild --swap"}
-        | {"postings": {"start": [STARTS], "rebuild": [[2, 0, 0, 0, None, None, 0, 0, 0, *EMPTY, *EMPTY]]}},
+        | {"postings": {"start": [STARTS], "rebuild": [[2, 0, 0, 0, None, None, None, 0, 0, 0, *EMPTY, *EMPTY]]}},
     ),
     (of(State(), 8, SAID), HEAD | {"kind": "state", "batch": 8, "postings": {"batch": [SAID.fields()]}}),
     (of(Mark(), 7), HEAD | {"kind": "mark", "batch": 7}),
@@ -124,7 +124,7 @@ DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
         BatchCommit(Upkeep("a court"), "shop", "orders", writer="u", postings=(replace(LOST, why="erasure"),)),
         BARE
         | {"kind": "upkeep", "writer": "u", "reason": "a court"}
-        | {"postings": {"erasure": [[2, 3, 0, 0, None, None, 0, 0, 0, -1, -3, 55, *EMPTY]]}},
+        | {"postings": {"erasure": [[2, 3, 0, 0, None, None, None, 0, 0, 0, -1, -3, 55, *EMPTY]]}},
     ),
 ]
 ALL = [batch_commit for batch_commit, _ in DOCUMENTED]

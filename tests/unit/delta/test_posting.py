@@ -21,7 +21,7 @@ keys = st.builds(Key, natural, natural, st.integers(0, 99), st.integers(0, 2**31
 @st.composite
 def _postings(draw: st.DrawFn) -> Posting:
     key, start, length, read = draw(keys), draw(st.integers(0, 2**62)), draw(natural), draw(natural)
-    at = draw(st.sampled_from([None, OffsetRange(key.partition, start, start + length)]))
+    at = draw(st.sampled_from([None, OffsetRange(key.partition, start, start + length, draw(st.sampled_from([None, 0, 7])))]))
     target, present = draw(st.sampled_from([(None, None), (draw(all_sums), draw(natural))]))
     return Posting(key, draw(st.sampled_from(WHYS)), at, read, target, draw(all_sums), present, draw(natural))
 
@@ -33,23 +33,26 @@ postings = _postings()
 def test_postings_are_json_and_come_back(found: list[Posting]) -> None:
     back = of_json(json.loads(json.dumps(by_why(found))))
     assert sorted(back, key=repr) == sorted(found, key=repr)
+    epochs = [[each.range and each.range.leader_epoch for each in some if each.why == "batch"] for some in (back, found)]
+    assert epochs[0] == epochs[1], "which no comparison of ranges sees"
     assert [each for each in back if each.why == "batch"] == [each for each in found if each.why == "batch"], "in their order"
 
 
-BATCH = Posting(Key(1, 2, 0, 3), "batch", OffsetRange(3, 4, 14), 9, Sums(5, 40, 7), Sums(1, 9, 8), 2, 1)
+BATCH = Posting(Key(1, 2, 0, 3), "batch", OffsetRange(3, 4, 14, 6), 9, Sums(5, 40, 7), Sums(1, 9, 8), 2, 1)
 
 
 def test_the_fields_of_a_posting_are_as_documented() -> None:
     """docs/reference/commit.md."""
-    assert by_why([BATCH]) == {"batch": [[1, 2, 0, 3, 4, 14, 9, 2, 1, 5, 40, 7, 1, 9, 8]]}
-    assert replace(BATCH, target=None, present=None, range=None).fields() == [1, 2, 0, 3, None, None, 9, None, 1, None, None, None, 1, 9, 8]
-    assert (BATCH.inserted, BATCH.repeated, BATCH.gap, BATCH.is_open) == (5, 3, 1, False)
+    assert by_why([BATCH]) == {"batch": [[1, 2, 0, 3, 4, 14, 6, 9, 2, 1, 5, 40, 7, 1, 9, 8]]}
     opened = replace(BATCH, target=None, present=None)
+    assert replace(opened, range=None).fields() == [1, 2, 0, 3, None, None, None, 9, None, 1, None, None, None, 1, 9, 8]
+    assert (BATCH.inserted, BATCH.repeated, BATCH.gap, BATCH.is_open) == (5, 3, 1, False)
     assert (opened.inserted, opened.repeated, opened.gap, opened.is_open) == (0, 1, 1, True)
 
 
 def changed(**fields: Any) -> dict[str, Any]:
-    at = dict(zip(("epoch", "batch", "source", "partition", "start", "end", "read", "present", "duplicate"), range(9), strict=True))
+    names = ("epoch", "batch", "source", "partition", "start", "end", "leader_epoch", "read", "present", "duplicate")
+    at = {name: number for number, name in enumerate(names)}
     values = BATCH.fields()
     for name, value in fields.items():
         values[at[name]] = value
@@ -68,6 +71,7 @@ REFUSED: list[Any] = [
     changed(partition=None),
     changed(start=15),
     changed(end=None),
+    changed(leader_epoch="6"),
     changed(read=None),
     changed(duplicate=None),
 ]

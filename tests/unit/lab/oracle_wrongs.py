@@ -316,7 +316,7 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
     "wrong sum of offsets": (lambda s: booked(s, 2).__setitem__(4, 9), "the postings have (2, 9, "),
     "wrong hash": (lambda s: booked(s, 2).__setitem__(5, 9), "the postings have (2, 1, 9) of it, the target holds (2, 1, "),
     "written off, and nothing is missing": (
-        lambda s: epoch_2(s, seek(2, {0: 9, 1: 3}, more={"write-off": [[*FIRST, 0, 0, None, None, None, 0, 0, 0, *less([1, 0, 5]), 0, 0, 0]]})),
+        lambda s: epoch_2(s, seek(2, {0: 9, 1: 3}, more={"write-off": [[*FIRST, 0, 0, *[None] * 3, 0, 0, 0, *less([1, 0, 5]), 0, 0, 0]]})),
         "epoch 1 batch 2, source 0 partition 0: the postings have (1, 1, ",
     ),
     "open, and nobody says what became of it": (

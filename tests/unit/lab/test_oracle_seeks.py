@@ -206,7 +206,7 @@ def restored(scene: Scene, lake: Path) -> dict[str, Any]:
 def seek_after_restore(scene: Scene, lake: Path, start: int, rows: Rows) -> None:
     """After the RESTORE, a seek to this offset and its batch."""
     off = {
-        "write-off": [[*SECOND, 0, 0, None, None, None, 0, 0, 0, *less(sums_of([row((0, 5), "C", SECOND), row((0, 8), "D", SECOND)])), 0, 0, 0]]
+        "write-off": [[*SECOND, 0, 0, *[None] * 3, 0, 0, 0, *less(sums_of([row((0, 5), "C", SECOND), row((0, 8), "D", SECOND)])), 0, 0, 0]]
     }
     scene.target = [fence(2), seek(2, {0: start, 1: 3}, snapshots={"target": 4}, more=off), batch(AGAIN, {0: [start, 9], 1: [3, 3]}, rows)]
     scene.quarantine = [fence(2)]

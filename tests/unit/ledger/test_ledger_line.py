@@ -31,14 +31,16 @@ def test_each_posting_of_a_commit_is_a_line_with_its_statement(found: list[Posti
 
 def test_a_line_has_the_columns_of_the_table_in_any_order_and_sums_are_decimals() -> None:
     """A sum of offsets has more digits than a BIGINT."""
-    posting = Posting.of_fields("batch", [4, 5, 0, 1, 0, 9, 9, 0, 0, 9, 2**70, 2**64 - 1, *[0] * 3])
+    posting = Posting.of_fields("batch", [4, 5, 0, 1, 0, 9, 7, 9, 0, 0, 9, 2**70, 2**64 - 1, *[0] * 3])
     (line,) = lines_of("quarantine", COMMIT, replace(BATCH, postings=(posting,)))
     assert sorted(line.row()) == sorted(field.name for field in LEDGER_FIELDS) and set(POSTING) < set(line.row())
     assert [field.name for field in LEDGER_FIELDS if field.dataType.typeName() == "decimal"] == list(DECIMALS)
+    again = line.of(line.row()).posting.range
+    assert again is not None and again.leader_epoch == 7
     assert line.of(line.row()).posting.target == replace(NOTHING, rows=9, offsets=2**70, hash=2**64 - 1)
 
 
 def test_a_rebuild_is_about_the_rows_of_all_its_epochs() -> None:
-    rebuild, batch = (Posting.of_fields(why, [2, 0, 0, 1, 0, 9, 9, 0, 0, *[0] * 6]) for why in ("rebuild", "batch"))
+    rebuild, batch = (Posting.of_fields(why, [2, 0, 0, 1, 0, 9, None, 9, 0, 0, *[0] * 6]) for why in ("rebuild", "batch"))
     lines = lines_of("target", COMMIT, replace(BATCH, postings=(rebuild, batch)))
     assert [line.epochs for line in lines] == [range(2, 4), range(2, 3)]

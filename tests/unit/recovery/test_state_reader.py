@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 
 from ingest.delta.batch_commit import FENCE, Batch, BatchId, State
 from ingest.delta.delta_log import Logs
+from ingest.delta.posting import Key, Posting
 from ingest.kafka.offsets import OffsetRange, Position
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import LedgerState
@@ -53,8 +54,9 @@ def test_an_empty_lake_has_no_table_and_no_epoch(tmp_path: Path) -> None:
 
 def test_the_broker_is_asked_for_the_log_behind_the_newest_offsets_of_this_topic_alone(scene: Scene) -> None:
     scene.first()
-    batch_commit = replace(scene.batch_commit("batch", 2), ranges=(OffsetRange(0, 0, 10, 3), OffsetRange(1, 0, 4)))
-    scene.put(batch_commit, range(10))
+    read = [Posting(Key(1, 2, 0, at.partition), "batch", at, present=0) for at in (OffsetRange(0, 0, 10, 3), OffsetRange(1, 0, 4))]
+    batch_commit = scene.batch_commit(Batch(), 2, *read)
+    scene.rows((), batch_commit=batch_commit)
     asked: list[Mapping[int, Position]] = []
 
     def taken_back(read: Mapping[int, Position]) -> Mapping[int, tuple[int, int]]:
