@@ -13,6 +13,10 @@ from ingest.batch.staged_parts import Part
 from ingest.delta.held_rows import held
 from ingest.delta.live_table import DataFile, LiveTable
 from ingest.delta.partition import read
+from ingest.runtime.files import local_path
+
+# A file that so many ids of a part may be in gets a segment when it is read. Ids that rise are in few files, and only in the newest.
+MOST = 0.5
 
 
 def near(part: Part, target: LiveTable, event_id: Sequence[str]) -> list[DataFile]:
@@ -37,20 +41,53 @@ def _ends(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
     return found["min"].as_py(), found["max"].as_py()
 
 
-def probe(ids: pa.Table, file: DataFile, folder: str) -> np.ndarray:
-    """Which rows of `ids` (bool, shape (rows,)) have their event id in this file of the table in `folder`.
+def probe(ids: pa.Table, files: Sequence[DataFile], target: LiveTable) -> dict[str, np.ndarray]:
+    """Which rows of `ids` (their numbers) each of these live files of the target holds, by path.
 
-    The file is opened unless its statistics exclude all of them. Raises FileNotFoundError if it has vanished.
+    A file is excluded by its statistics, answered for by its segment, or read. Raises FileNotFoundError if it has vanished.
     """
-    may_be = np.ones(ids.num_rows, bool)
+    index, folder = target.ids, str(local_path(target.path))
+    covered = index.covered(target, ids.schema, files) if index is not None else []
+    found, read_now, known = {}, 0, {file.path for file in covered}
+    for file in (file for file in files if file.path not in known):
+        may = _may_be(ids, [file])
+        if not may.any():
+            found[file.path] = np.empty(0, np.int64)
+            continue
+        read_now += 1
+        if index is not None and index.cover(target, ids.schema, file, folder, worthwhile=may.mean() > MOST):
+            covered.append(file)
+        else:
+            found[file.path] = np.flatnonzero(may)[held(ids.filter(pa.array(may)), read(folder, file, ids.schema))]
+    if index is not None and (covered or read_now):
+        rows = np.flatnonzero(_may_be(ids, covered))
+        for path, at in index.held(target, ids.take(pa.array(rows)), covered).items():
+            found[path] = rows[at]
+        index.count(len(covered), read_now)
+    for file in covered:
+        if file.path not in found:  # somebody has removed its segment just now
+            found[file.path] = np.flatnonzero(held(ids, read(folder, file, ids.schema)))
+    return found
+
+
+def holding(ids: pa.Table, files: Sequence[DataFile], target: LiveTable) -> Sequence[DataFile]:
+    """These live files of the target without those that hold none of the ids for sure."""
+    if target.ids is None or not files:
+        return files
+    found = target.ids.held(target, ids, files)
+    return [file for file in files if file.path not in found or found[file.path].size]
+
+
+def _may_be(ids: pa.Table, files: Sequence[DataFile]) -> np.ndarray:
+    """Which rows of `ids` (bool, shape (rows,)) the statistics of these files together do not exclude."""
+    may = np.ones(ids.num_rows, bool)
     for name in ids.column_names:
-        for bounds, compare in ((file.least, pc.greater_equal), (file.greatest, pc.less_equal)):
-            if (bound := bounds.get(name)) is not None:
-                may_be &= pc.fill_null(compare(ids[name], pa.scalar(bound, ids[name].type)), False).to_numpy(zero_copy_only=False)
-    hits = np.zeros(ids.num_rows, bool)
-    if may_be.any():
-        hits[may_be] = held(ids.filter(pa.array(may_be)), read(folder, file, ids.schema))
-    return hits
+        least: list[Any] = [file.least.get(name) for file in files]
+        greatest: list[Any] = [file.greatest.get(name) for file in files]
+        for ends, end, compare in ((least, min, pc.greater_equal), (greatest, max, pc.less_equal)):
+            if ends and None not in ends:
+                may &= pc.fill_null(compare(ids[name], pa.scalar(end(ends), ids[name].type)), False).to_numpy(zero_copy_only=False)
+    return may
 
 
 def _overlaps(bounds: Mapping[str, tuple[Any, Any]], file: DataFile) -> bool:

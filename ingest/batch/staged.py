@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.batch.dedup import DIFFERS, POSITION, ROW, TIME, differs_from, later_copies, twice
-from ingest.batch.probe import near, probe
+from ingest.batch.probe import holding, near, probe
 from ingest.batch.refused import id_texts
 from ingest.batch.staged_parts import DUPLICATE, KEPT, PRESENT, REFUSED, Parts
 from ingest.batch.staging import candidates
@@ -121,7 +121,8 @@ class Staged:
             mine = part.columns(self.rows.folder, self._schema([*names, TIME, PAYLOAD_HASH])).append_column(
                 ROW, pa.array(np.arange(part.rows))
             )
-            there = _rows_there(mine.select(list(self.event_id)), files, self.rows.folder, self.rows.schema, epochs)
+            ids = mine.select(list(self.event_id))
+            there = _rows_there(ids, holding(ids, files, target), self.rows.folder, self.rows.schema, epochs)
             if there is None:
                 continue
             found = mine.join(there, list(self.event_id), join_type="inner").combine_chunks()
@@ -154,9 +155,8 @@ class Staged:
                 continue
             new = [file for file in near(part, target, self.event_id) if number not in self._probed.get(file.path, {})]
             if new:
-                ids = part.columns(self.rows.folder, self._schema(self.event_id))
-                for file in new:
-                    self._probed.setdefault(file.path, {})[number] = np.flatnonzero(probe(ids, file, self.rows.folder))
+                for path, rows in probe(part.columns(self.rows.folder, self._schema(self.event_id)), new, target).items():
+                    self._probed.setdefault(path, {})[number] = rows
             there = np.zeros(part.rows, bool)
             for found in self._probed.values():
                 there[found.get(number, np.empty(0, np.int64))] = True
@@ -249,8 +249,8 @@ def _rows_there(ids: pa.Table, files: Sequence[DataFile], folder: str, schema: p
         rows = read(folder, file, pa.schema([schema.field(name).with_nullable(True) for name in names]))
         rows = rows.filter(pc.is_valid(rows[PAYLOAD_HASH]))
         found.append(rows.filter(pa.array(held(rows.select(ids.column_names), ids))))
-    table = pa.concat_tables(found)
-    if not table.num_rows:
+    table = pa.concat_tables(found) if found else None
+    if table is None or not table.num_rows:
         return None
     here = pc.is_in(table["_epoch"], value_set=pa.array(list(epochs), table["_epoch"].type))
     columns = {name: table[name] for name in ids.column_names}

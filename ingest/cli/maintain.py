@@ -127,6 +127,7 @@ def _maintained(places: Places, settings: Settings, session: Callable[[], SparkS
     from pathlib import Path
 
     from ingest.delta.direct_writer import DirectWriter
+    from ingest.delta.id_index import IdIndex
     from ingest.delta.table_upkeep import DirectUpkeep, SparkUpkeep
     from ingest.repair.maintenance import Maintenance
     from ingest.run import platform, table_lock
@@ -142,7 +143,7 @@ def _maintained(places: Places, settings: Settings, session: Callable[[], SparkS
             # A run may still need the files that a short retention deletes.
             with table_lock.holding(None, places) if settings.force else table_lock.beside_a_run(places):
                 crash_points.arm(Path(places.lake), None)
-                return Maintenance(DirectUpkeep(DirectWriter()), places, settings).do()
+                return Maintenance(DirectUpkeep(DirectWriter(ids=IdIndex.of(places))), places, settings).do()
         except InvalidInput as error:
             if error.code != "DIRECT_UNFIT":
                 raise

@@ -12,16 +12,18 @@ from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
+    from ingest.delta.index_state import IndexState
     from ingest.observe.table_status import Status
     from ingest.quality.audited_version import AuditState
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A table's status, and its audited version; None if the record of that is damaged."""
+    """A table's status, its audited version (None: its record is damaged), and its index of event ids (None: no batch needed one)."""
 
     status: Status
     audit: AuditState | None
+    index: IndexState | None = None
 
 
 @o.verb(app, "checkpoints", "bootstrap_servers")
@@ -40,6 +42,7 @@ def status(
 
 
 def _found(env: o.Environment, tables: list[str] | None) -> list[Shown]:
+    from ingest.delta.index_state import state_of
     from ingest.kafka.topic import answers
     from ingest.observe.table_status import status as status_of
     from ingest.quality.audited_version import audit_state
@@ -56,7 +59,8 @@ def _found(env: o.Environment, tables: list[str] | None) -> list[Shown]:
             audit = audit_state(LocalFiles(), places)
         except InvalidEnvironment:
             audit = None
-        found.append(Shown(status_of(contract, places, partial(known.__getitem__, contract.source.topic), holder(places.root)), audit))
+        now = status_of(contract, places, partial(known.__getitem__, contract.source.topic), holder(places.root))
+        found.append(Shown(now, audit, state_of(places)))
     return found
 
 
@@ -79,8 +83,9 @@ def local_contracts(env: o.Environment, tables: list[str] | None) -> tuple[Contr
 
 
 def as_row(shown: Shown) -> dict[str, Any]:
-    """The table's entry in the JSON document; `audit` is null if its record is damaged."""
-    return {**asdict(shown.status), "audit": asdict(shown.audit) if shown.audit else None}
+    """The table's entry in the JSON document; `audit` is null if its record is damaged, `index` if no batch needed one."""
+    audit, index = (asdict(each) if each else None for each in (shown.audit, shown.index))
+    return {**asdict(shown.status), "audit": audit, "index": index}
 
 
 def print_status(shown: Shown) -> None:
@@ -97,6 +102,12 @@ def print_status(shown: Shown) -> None:
         at = f"version {audit.audited.version}" if audit.audited else "no version"
         held = f"; held back since {audit.held.since} (ingest audited show {status.table})" if audit.held else ""
         out_line(f"  audited      {at}{held}")
+    if (index := shown.index) is not None:
+        share = f"; it answered {index.answered:,} of {index.answered + index.read:,} probes of files"
+        bytes_in_mb = f"{index.bytes / 1e6:,.1f} of {index.bytes_max / 1e6:,.0f} MB"
+        out_line(f"  event ids    {index.rows:,} rows in {index.levels} levels, {bytes_in_mb}{share}")
+        if index.no_room:
+            out_line(f"  ! it is full, so a file was read {index.no_room:,} times (INGEST_ID_INDEX_MB)")
     out_line(f"  a start will {status.next}")
     if status.refusal is not None:
         out_line(f"  ! {status.refusal['code']}: {status.refusal['found']}")

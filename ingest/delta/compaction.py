@@ -57,6 +57,7 @@ def compact(
         if stop():
             break
         removed += _commit(writer, path, about, groups)
+    writer.tidy_ids(path)
     return removed
 
 
@@ -92,6 +93,8 @@ def _commit(writer: DirectWriter, path: str, about: BatchCommit, groups: Sequenc
     try:
         for group in groups:
             merged.append(_Merged(group, _merge(table, group)))
+            if table.ids is not None:  # before a batch needs it
+                table.ids.follow(table, schema_of(table), group, merged[-1].file)
         sync(folder, [each.file.path for each in merged])
         crash_points.at("maintain_merged", 0)
         writer.unfenced(path, about, decide)

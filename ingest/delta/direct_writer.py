@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from ingest.delta.creation import create_operation, creation
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Unreadable
 from ingest.delta.direct_fit import refuse_unfit
+from ingest.delta.id_index import IdIndex
 from ingest.delta.live_table import LiveTable
 from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.posting import Why
@@ -46,13 +48,14 @@ Decide = Callable[[LiveTable], tuple[Operation, Sequence[Mapping[str, Any]]] | N
 class DirectWriter:
     """The statements of starts and batches, with the tables as they were last looked at.
 
-    With a `contract`, a change of the target during the run is judged as a start judges it.
+    With a `contract`, a change of the target during the run is judged as a start judges it. `ids` is the index of the target's event ids.
     """
 
     session: SparkSession | None = None
 
-    def __init__(self, contract: Contract | None = None, checkpoints: LogCheckpoints | None = None) -> None:
+    def __init__(self, contract: Contract | None = None, checkpoints: LogCheckpoints | None = None, ids: IdIndex | None = None) -> None:
         self.contract = contract
+        self.ids = ids
         self.files = LocalFiles()
         self._tables: dict[str, LiveTable] = {}
         self._checkpoints = checkpoints or LogCheckpoints()
@@ -76,7 +79,11 @@ class DirectWriter:
         return self.looked_at(path).snapshot
 
     def _unread(self, path: str) -> LiveTable:
-        return LiveTable(self.files, path, self.contract if path.endswith("/target") else None)
+        if not path.endswith("/target"):
+            return LiveTable(self.files, path)
+        table = LiveTable(self.files, path, self.contract)
+        table.ids = self.ids
+        return table
 
     def create_tables(self, contract: Contract, places: Places) -> None:
         """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
@@ -249,10 +256,19 @@ class DirectWriter:
         """Write a checkpoint of the table's log, if the newest is too far behind. Raises nothing."""
         self._checkpoints.write_if_due(self.table(path))
 
+    def tidy_ids(self, path: str) -> None:
+        """Merge the segments of the table's index, and remove those of files that are gone. Raises as `LiveTable.look`."""
+        if self.ids is not None and path.endswith("/target"):
+            with suppress(OSError):  # it is a cache
+                self.ids.tidy(self.looked_at(path))
+
     def finish(self) -> None:
         """At the end of a run that ends by itself: write checkpoints, for the next start and for readers. Raises nothing."""
         for table in self._tables.values():
             self._checkpoints.write_at_end(table)
+            if table.ids is not None:
+                with suppress(OSError):
+                    table.ids.tidy(table)
 
 
 def _refuse_unpartitioned(table: LiveTable, actions: Sequence[Mapping[str, Any]]) -> None:

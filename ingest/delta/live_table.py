@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from ingest.contract.definition import Contract
@@ -26,6 +26,9 @@ from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files, local_path
+
+if TYPE_CHECKING:
+    from ingest.delta.id_index import IdIndex
 
 MILLISECOND = timedelta(milliseconds=1)
 # The actions that decide how a table is to be written (PROTOCOL.md, Actions).
@@ -57,7 +60,7 @@ class DataFile:
 
 
 class LiveTable:
-    """The table at `path`. `state` is None while there is no table.
+    """The table at `path`. `state` is None while there is no table. `ids` is the index of its event ids, if it has one.
 
     The direct writer must know every feature that the table uses, and a target must match its `contract`. Only metadata and protocol decide
     that, so it is asked at the load and whenever a commit changes them.
@@ -66,6 +69,7 @@ class LiveTable:
     def __init__(self, files: Files, path: str, contract: Contract | None = None) -> None:
         self.path = path
         self._contract = contract
+        self.ids: IdIndex | None = None
         self.log = DeltaLog(files, path)
         self.state: TableState | None = None
         self.live: dict[str, DataFile] = {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ingest.delta.compaction import compact
 from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.id_index import IdIndex
 from ingest.delta.log_checkpoint import BEHIND_MAX, LogCheckpoints
 from ingest.delta.merge_groups import tiered
 from ingest.delta.table_upkeep import DirectUpkeep, SparkUpkeep
@@ -65,7 +66,7 @@ class Caretaker:
                 if session is None:  # else a batch has done meanwhile what was due
                     self._compact(places, stop)
                 return []
-            upkeep = DirectUpkeep(DirectWriter()) if session is None else SparkUpkeep(session)
+            upkeep = DirectUpkeep(DirectWriter(ids=IdIndex.of(places))) if session is None else SparkUpkeep(session)
             self._maintained[places.name] = time.monotonic()  # also after an error, which would repeat itself after each batch
             try:
                 return said(Maintenance(upkeep, places, self.settings, stop).do())
@@ -79,7 +80,8 @@ class Caretaker:
     def _compact(self, places: Places, stop: Callable[[], bool]) -> None:
         """Merge small files, and write the checkpoints of the logs before a batch has to. A table that needs Spark is left alone."""
         self._compact_at[places.name] = time.monotonic() + AGAIN_S
-        writer = self._writers.pop(places.name, None) or DirectWriter(checkpoints=LogCheckpoints(BEHIND_MAX // 2))
+        writer = self._writers.pop(places.name, None)
+        writer = writer or DirectWriter(checkpoints=LogCheckpoints(BEHIND_MAX // 2), ids=IdIndex.of(places))
         try:
             for path in (places.target, places.quarantine, places.ledger):
                 if not stop():

@@ -3,7 +3,7 @@
 1. Complete the ledger: once the files are gone, nobody can count a batch that it lacks.
 2. Delete the rows, then the records, each in one commit, which posts how many of each batch they were and names no one. It matches
    positions, because Delta's log keeps a DELETE's condition for weeks, and that condition would name the person.
-3. Remove the samples in the quality table, and the Data Docs.
+3. Remove the samples in the quality table, the Data Docs, and the hashes of the event ids beside the checkpoints.
 4. VACUUM with no retention: time travel no longer finds what was deleted.
 
 After a crash, the same command does what is left.
@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.id_index import IdIndex
+from ingest.delta.live_table import LiveTable
 from ingest.delta.log_errors import table_missing
 from ingest.delta.stored_rows import QUARANTINE, TARGET
 from ingest.delta.table_writer import TableWriter
@@ -26,8 +28,8 @@ from ingest.repair.erasure_condition import FOUND, positions
 from ingest.repair.retention import about, remove
 from ingest.repair.shadow import shadow_exists, shadow_of
 from ingest.runtime import crash_points
-from ingest.runtime.errors import Refused
-from ingest.runtime.files import files_of
+from ingest.runtime.errors import IngestError, Refused
+from ingest.runtime.files import LocalFiles, files_of, is_local
 from ingest.runtime.places import Places, pages_folder
 
 
@@ -97,6 +99,7 @@ def erase(writer: TableWriter, places: Places, erasure: Erasure, *, history: boo
     crash_points.at("erase_quarantine", 0)
     samples = _remove_samples(writer, places)
     pages = _remove_pages(places)
+    _remove_hashes(places)
     if history:
         for path in (places.target, places.quarantine, *([places.quality] if samples else [])):
             writer.vacuum(path, about(places))
@@ -122,6 +125,22 @@ def _in_kafka(rows: pa.Table, records: pa.Table, erasure: Erasure) -> tuple[InKa
         if len(offsets):
             found.append(InKafka(partition, pc.count_distinct(offsets).as_py(), pc.max(offsets).as_py()))
     return tuple(found)
+
+
+def _remove_hashes(places: Places) -> None:
+    """Remove the hashes of event ids of files that are gone. A table that Delta in Spark writes needs no index: all of it goes."""
+    if (index := IdIndex.of(places)) is None:
+        return
+    target = LiveTable(LocalFiles(), places.target)
+    try:
+        if is_local(places.lake):
+            target.load()
+    except IngestError:
+        pass
+    if target.state is None:
+        index.remove()
+    else:
+        index.tidy(target, thoroughly=True)
 
 
 def _remove_samples(writer: TableWriter, places: Places) -> bool:

@@ -24,6 +24,7 @@ from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH
 from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.id_index import IdIndex
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.leader_epochs import LeaderEpochs
 from ingest.kafka.offsets import planned
@@ -111,7 +112,9 @@ class TableQuery:
         self.places = places
         self.error: BaseException | None = None
         self._auto = writer is Writer.AUTO
-        self._direct = DirectWriter(contract) if writer is not Writer.SPARK else None
+        self.maintained: list[str] = []
+        ids = IdIndex.of(places, self.maintained.append)
+        self._direct = DirectWriter(contract, ids=ids) if writer is not Writer.SPARK else None
         refuse_raising(contract)
         self._rules_checked = False
         self.notes: list[str] = []
@@ -137,7 +140,6 @@ class TableQuery:
         self._table: Table | None = None
         self._again: Callable[[], None]
         self._reopened = 0
-        self.maintained: list[str] = []
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""

@@ -8,6 +8,7 @@ WINS = f"{BATCHES}of_the_copies_in_a_batch_the_least_position_wins_and_another_p
 DIES = f"{BATCHES}a_batch_whose_driver_dies_is_repeated_without_loss_or_copies"
 SPARED = f"{BATCHES}records_that_are_rows_stay_rows_when_they_are_read_again_under_a_stricter_rule"
 AGAIN = f"{STAGED}another_look_gives_what_a_first_one_would_and_opens_no_file_twice"
+INDEXED, SEGMENTS, SEGMENT = "unit/batch/test_indexed_ids.py::test_", "unit/delta/test_id_segment.py::test_", "delta/id_segment.py"
 BETWEEN = f"{COMMITS}a_commit_between_look_and_put_is_noticed_and_decided_upon_again"
 FENCED = f"{COMMITS}a_fence_carries_its_transaction_id_and_an_older_or_equal_one_is_refused"
 SWAP = "unit/repair/test_swap.py::test_"
@@ -195,6 +196,80 @@ DIRECT_MUTANTS = (
         "batch/staged.py",
         ", itself).to_numpy()",
         ", pc.and_not(itself, itself)).to_numpy()",
+    ),
+    (
+        "upper halves of hashes that agree are a hit",
+        f"{INDEXED}upper_halves_that_are_equal_are_no_hit",
+        "I3",
+        "delta/id_index.py",
+        "hit = (lows[at] == low[left]) & asked[numbers[at]]",
+        "hit = asked[numbers[at]]",
+    ),
+    (
+        "the hashes of a removed file count",
+        f"{INDEXED}rows_of_a_file_that_is_gone_do_not_count",
+        "I3",
+        "delta/id_index.py",
+        "asked = np.zeros(len(segment.files), bool)",
+        "asked = np.ones(len(segment.files), bool)",
+        "order[rows[of_files == number]]",
+        "order[rows]",
+    ),
+    (
+        "a file without a segment is passed over",
+        f"{INDEXED}random_ids_read_each_file_once_and_every_duplicate_is_found",
+        "I3",
+        "batch/probe.py",
+        "if not may.any():",
+        "if index is not None or not may.any():",
+    ),
+    (
+        "a level is lost in a merge",
+        f"{SEGMENTS}merged_segments_have_the_hashes_of_every_live_file_once",
+        "I3",
+        SEGMENT,
+        "    for segment in segments:\n        segment.verify()",
+        "    for segment in segments[1:]:\n        segment.verify()",
+    ),
+    (
+        "a merge keeps the hashes of removed files",
+        f"{SEGMENTS}merged_segments_have_the_hashes_of_every_live_file_once",
+        "I3",
+        SEGMENT,
+        "if file not in files and file[0] in live and segment.number(live[file[0]]) == at:",
+        "if file not in files:",
+    ),
+    (
+        "a segment is not verified",
+        f"{SEGMENTS}no_bit_can_change_and_no_byte_can_go_unnoticed",
+        "I3",
+        SEGMENT,
+        '            raise Damaged(f"{self.path}: its checksum differs")',
+        "            pass",
+    ),
+    (
+        "a segment that was written to during the run is not verified again",
+        f"{INDEXED}a_segment_that_somebody_writes_to_during_a_run_is_verified_again_and_made_anew",
+        "I3",
+        "delta/id_index.py",
+        "if segment is None or segment.stamp != stamp(path):",
+        "if segment is None:",
+    ),
+    (
+        "another file of the same name counts as the one that a segment is of",
+        f"{SEGMENTS}a_segment_is_of_a_file_with_its_path_size_and_rows",
+        "I3",
+        SEGMENT,
+        "self.files[at][1] != file.size or",
+        "",
+    ),
+    (
+        "an erasure leaves the hashes of ids",
+        f"{INDEXED}an_erasure_leaves_no_hash_of_an_id_that_it_erased",
+        "I5",
+        "repair/erasure.py",
+        "    _remove_hashes(places)\n    if history",
+        "    if history",
     ),
     ("rows in a removed file count as held", AGAIN, "I3", "batch/staged.py", " if path in target.live}", "}"),
     (

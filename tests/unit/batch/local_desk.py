@@ -25,6 +25,7 @@ from ingest.decode.row_hash import row_hashes
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import DataFusion
 from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.id_index import IdIndex
 from ingest.kafka.offsets import planned
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.books import read_books
@@ -118,7 +119,7 @@ class LocalDesk:
 
     def open(self, *, again: bool = False) -> None:
         """Open a new epoch, as a new process does; `again` as a seek to the earliest offset."""
-        self.writer = DirectWriter(self.contract)
+        self.writer = DirectWriter(self.contract, ids=IdIndex.of(self.places))
         broker = TopicState(TopicId(self.contract.source.topic, "topic-id"), dict.fromkeys(range(PARTITIONS), (0, 1_000_000)))
         seeking = Seeking(Aim("earliest"), accept_gap=False, reason="--to earliest") if again else None
         epoch = open_epoch(None, self.contract, self.places, lambda: broker, seeking, writer=self.writer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -67,11 +68,20 @@ class Compact:
     """Somebody writes the target's files again as fewer ones."""
 
 
-Action = Batch | Seek | Delete | Compact
+@dataclass(frozen=True)
+class Index:
+    """What happens to the index of event ids: it is deleted, kept aside, put back as it was then, damaged, or tidied."""
+
+    what: str
+    chance: float = 0.5
+
+
+Action = Batch | Seek | Delete | Compact | Index
 BATCHES = st.builds(Batch, st.lists(st.tuples(st.integers(0, PARTITIONS - 1), EVENTS), max_size=14), st.sampled_from(SIZES))
 KILLED = st.builds(replace, BATCHES, killed=st.sampled_from(POINTS))
 ACTIONS = st.one_of(
-    BATCHES, BATCHES, BATCHES, KILLED, st.builds(Seek, st.integers(0, 1)), st.builds(Delete, st.integers(0, 4)), st.just(Compact())
+    *(BATCHES, BATCHES, BATCHES, KILLED, st.builds(Seek, st.integers(0, 1)), st.builds(Delete, st.integers(0, 4)), st.just(Compact())),
+    st.builds(Index, st.sampled_from(("deleted", "kept", "put back", "bit", "cut", "swapped", "tidied")), st.floats(0, 0.99)),
 )
 SHAPES = st.builds(Shape, st.sampled_from([*KINDS]), st.booleans(), st.booleans(), st.sampled_from(["batch", "table"]))
 
@@ -104,6 +114,8 @@ class Scene:
                 self._delete(action.id)
             case Compact():
                 DeltaTable(self.desk.places.target).optimize.compact()
+            case Index():
+                self._index(action)
         self.compare()
 
     def _batch(self, batch: Batch) -> None:
@@ -129,6 +141,31 @@ class Scene:
         if killed:
             self.desk.open()
         assert batch.sizes.attempts > 1 or self.desk.unreferenced() <= before, "a batch leaves no files"
+
+    def _index(self, action: Index) -> None:
+        ids, aside = Path(self.desk.places.checkpoint) / "ids", self.folder / "kept"
+        segments = sorted(ids.glob("*.ids"))
+        one = segments[int(action.chance * len(segments))] if segments else None
+        match action.what:
+            case "deleted":
+                shutil.rmtree(ids, ignore_errors=True)
+            case "kept" if ids.exists():
+                shutil.copytree(ids, aside, dirs_exist_ok=True)
+            case "put back" if aside.exists():
+                shutil.rmtree(ids, ignore_errors=True)
+                shutil.copytree(aside, ids)
+            case "bit" if one is not None:
+                data = bytearray(one.read_bytes())
+                data[int(action.chance * len(data))] ^= 1 << int(action.chance * 8)
+                one.write_bytes(data)
+            case "cut" if one is not None:
+                os.truncate(one, int(action.chance * one.stat().st_size))
+            case "swapped" if one is not None:
+                one.rename(ids / ".one")
+                segments[0].rename(one) if segments[0] != one else None
+                (ids / ".one").rename(segments[0])
+            case "tidied":
+                self.desk.writer.tidy_ids(self.desk.places.target)
 
     def _delete(self, id: int) -> None:
         gone = [at for at, event in self.model.rows.items() if event.id == id]

@@ -26,7 +26,7 @@ from ingest.delta import partition
 from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.data_file import StagedFile, write_file
 from ingest.delta.direct_writer import DirectWriter
-from ingest.delta.live_table import LiveTable
+from ingest.delta.live_table import DataFile, LiveTable
 from ingest.delta.put import Operation
 from ingest.delta.table_rows import schema_of
 from tests.unit.batch.batch_model import Event, Shape, record
@@ -222,9 +222,9 @@ def test_files_whose_bounds_exclude_the_batch_cost_it_nothing(conflicts: str, si
     staged = desk.staged(tasks(shape, desk, [5, 6, 7]), sizes)
     looked_at: list[str] = []
 
-    def probed(ids: pa.Table, file: Any, folder: str) -> Any:
-        looked_at.append(file.path)
-        return probe.probe(ids, file, folder)
+    def probed(ids: pa.Table, files: Sequence[DataFile], target: LiveTable) -> Any:
+        looked_at.extend(file.path for file in files)
+        return probe.probe(ids, files, target)
 
     def read(folder: str, file: Any, schema: pa.Schema) -> pa.Table:
         looked_at.append(file.path)
