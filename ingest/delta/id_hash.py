@@ -1,8 +1,8 @@
 """128-bit hashes of event ids under a secret: nobody who does not know it can choose two ids that have the same hash.
 
-Multilinear hashing (Lemire and Kaser, Strongly universal string hashing is fast, 2014): each 32-bit word of an id times a random number of
-64 bits, added up modulo 2^64, of which the upper 32 bits count. Two different ids agree with a probability of 2^-32 whatever they are, as
-long as the numbers are not known. Four sums with numbers of their own make 2^-128. The numbers come from the secret by SHAKE-256.
+Multilinear hashing (Lemire and Kaser, Strongly universal string hashing is fast, arXiv:1202.4961): a random number of 64 bits, plus each
+32-bit word of the id times another one, modulo 2^64, of which the upper 32 bits count. Any two different ids agree with a probability of
+2^-32 as long as the numbers are not known. Four sums with numbers of their own make 2^-128. The numbers come from the secret by SHAKE-256.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_ONCE = 16_384
 
 def id_hashes(ids: pa.Table, secret: bytes) -> tuple[Words, Words]:
     """The upper and lower halves of the hashes of these rows, each of shape (rows,). A row with NULL equals nothing, not even itself."""
-    sums = np.zeros((SUMS, ids.num_rows), np.uint64)
+    sums = np.repeat(np.frombuffer(hashlib.shake_256(secret).digest(8 * SUMS), "<u8"), ids.num_rows).reshape(SUMS, -1)
     for number, column in enumerate(ids.columns):
         _add(sums, _bytes(column.combine_chunks()), secret + number.to_bytes(4))
     high, low = (sums[at] & UPPER | sums[at + 1] >> HALF for at in (0, 2))

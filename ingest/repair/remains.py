@@ -41,6 +41,7 @@ def left(session: SparkSession | None, places: Places, topic: str) -> list[Left]
             str(log_folder(places.lake)),
             "the message of an error in Spark's output may quote a value; deleted after 30 days, or now by you",
         ),
+        Left("other checkpoints", "hashes of event ids in `ids/` there, or on another host that ran this table: delete the folder"),
         Left(
             "copies",
             "backups, exported quarantine files, reports, results of `ingest audit --out`, files of SeenIds, tables made from this one",

@@ -24,6 +24,7 @@ from ingest.lab.samples.shop import ORDERS, SampleEvent, Shop
 from ingest.runtime.errors import InvalidInput
 
 POOL: Final = 2048
+SCATTER: Final = 0x9E3779B1
 PART_SEPARATOR: Final = "\x1f"
 # By column type: the number of ids that one source can use before they collide with the next source's.
 ROOM: Final = {"INT": 10**7, "BIGINT": 10**10}
@@ -176,8 +177,8 @@ def _id_maker(column: Column, slot: int) -> Callable[[int], tuple[str, str]]:
     room = _room(column.sql_type)
     kind = column.sql_type.kind
     if kind == "STRING":
-        prefix = f"{slot:04d}"
-        return lambda n: (text := f"{prefix}-{n:010d}", f'"{text}"')
+        # Every other id rises, as UUIDv7 do; the rest is scattered, as UUIDv4 are.
+        return lambda n: (text := f"{f'{n * SCATTER % 2**32:08x}-' if n % 2 else ''}{slot:04d}-{n:010d}", f'"{text}"')
     if room:
         base = slot * room
         return lambda n: (text := str(base + n), text)

@@ -29,7 +29,7 @@ REMOVED_WITHIN_S: Final = 10.0
 PROGRESS_EVERY: Final = 3
 REFUSED_WITHIN_S: Final = 120.0
 # All faults in ON_DRIVER wait until the driver has its locks. Some of those in AT_ANY_TIME hit a start before that.
-AT_ANY_TIME: Final = ("kill-driver", "kill-python", "kill-jvm", "lose-checkpoints")
+AT_ANY_TIME: Final = ("kill-driver", "kill-python", "kill-jvm", "lose-checkpoints", "damage-index")
 ON_DRIVER: Final = (*AT_ANY_TIME, "second-driver", "optimize", "delete", "clock", "disk-full")
 Injection = Callable[[Scene, ScheduledFault], None]
 
@@ -112,6 +112,31 @@ def _lose_checkpoints(scene: Scene, fault: ScheduledFault) -> None:
 def _removed(folder: Path) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
+
+
+def _damage_index(scene: Scene, fault: ScheduledFault) -> None:
+    """Delete the index of event ids, put back a copy of one that was deleted, or damage it: cut each segment, or change a bit of it.
+
+    What a process has mapped is damaged between two runs only: reading behind the end of a file kills it.
+    """
+    damage = fault.chance >= 0.6
+    if damage or fault.number % 2:
+        _kill_all_of(scene, _driver(scene))
+    for ids in scene.checkpoints.glob("*/*/ids"):
+        deleted = scene.folder / "deleted-index" / ids.parent.name
+        with suppress(OSError):  # a run merges segments, or the disk is full
+            if damage:
+                for segment in ids.glob("*.ids"):
+                    data, at = bytearray(segment.read_bytes()), int(fault.chance * segment.stat().st_size)
+                    data[at] ^= 1
+                    segment.write_bytes(data if fault.number % 2 else data[:at])
+            elif fault.chance < 0.3:
+                shutil.copytree(ids, deleted, dirs_exist_ok=True)
+                shutil.rmtree(ids, ignore_errors=True)
+            else:
+                for segment in deleted.glob("*.ids"):
+                    shutil.copy2(segment, back := ids / f"{segment.name}.back")
+                    back.replace(ids / segment.name)
 
 
 def _second_driver(scene: Scene, fault: ScheduledFault) -> None:
@@ -233,6 +258,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
     "kill-python": _kill_python,
     "kill-jvm": _kill_jvm,
     "lose-checkpoints": _lose_checkpoints,
+    "damage-index": _damage_index,
     "second-driver": _second_driver,
     "kill-broker": _kill_broker,
     "pause-broker": _pause_broker,

@@ -19,6 +19,7 @@ WEIGHTS: Final = {
     "kill-python": 3,
     "kill-jvm": 3,
     "lose-checkpoints": 2,
+    "damage-index": 3,
     "second-driver": 2,
     "kill-broker": 3,
     "pause-broker": 1,

@@ -117,6 +117,23 @@ def test_all_checkpoints_are_deleted_between_two_runs_or_during_one(chance: floa
     driver.kill()
 
 
+def test_an_index_is_deleted_put_back_cut_or_changed_in_a_bit(tmp_path: Path) -> None:
+    scene = scene_of(tmp_path)
+    scene.tend = lambda: None  # type: ignore[method-assign]
+    segment = scene.checkpoints / "shop" / "orders" / "ids" / "1.ids"
+    segment.parent.mkdir(parents=True)
+    segment.write_bytes(bytes(10))
+    found = []
+    for number, chance in ((0, 0.1), (0, 0.4), (1, 0.7), (2, 0.7)):
+        segment.parent.mkdir(exist_ok=True)
+        driver = scene.driver = Worker(SLEEPER, output=tmp_path / "out", environment={})
+        INJECTIONS["damage-index"](scene, ScheduledFault(number, "damage-index", False, 0, 0, chance))
+        found.append(segment.read_bytes() if segment.exists() else None)
+        assert (driver.poll() is None) == (chance < 0.6)
+        driver.kill()
+    assert found == [None, bytes(10), bytes(7) + b"\1" + bytes(2), bytes(7)]
+
+
 @pytest.mark.parametrize(
     ("says", "code", "findings"),
     [("ingest: LOCKED: held", 3, 0), ("done", 0, 1), ("ingest: FENCED: later", 3, 1)],

@@ -18,7 +18,7 @@ def test_places_are_listed_if_they_exist_here_and_the_page_describes_each(tmp_pa
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
     write_deltalake(places.target, pa.table({"id": ["a"]}), configuration={"delta.enableDeletionVectors": "true"})
     write_deltalake(places.quarantine, pa.table({"id": ["a"]}))
-    always = ["Kafka", "the tables' logs", "the database", f"{places.lake}/logs", "copies"]
+    always = ["Kafka", "the tables' logs", "the database", f"{places.lake}/logs", "other checkpoints", "copies"]
     assert [each.place for each in left(None, places, "orders")] == ["Kafka", places.target, *always[1:]]
     page = (Path(__file__).parents[3] / PAGE).read_text(encoding="utf-8")
     for words in (
@@ -27,6 +27,7 @@ def test_places_are_listed_if_they_exist_here_and_the_page_describes_each(tmp_pa
         "**Delta's log**",
         "**The database**",
         "**Spark's output**",
+        "**The index of event ids on another host**",
         "- Copies",
     ):
         assert words in page, words
