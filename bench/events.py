@@ -24,11 +24,11 @@ DUPLICATES = 0.05
 RECORD_BYTES = 226
 
 
-def order(number: int, *, customers: int, padding: str = "") -> bytes:
-    """The event of this number, of about 226 bytes and the padding's; ids are minted anew, customers come round."""
+def order(number: int, *, customers: int, padding: str = "", order_id: str | None = None) -> bytes:
+    """The event of this number, of about 226 bytes and the padding's; ids are minted anew unless given, customers come round."""
     return json.dumps(
         {
-            "order_id": event_id.mint(),
+            "order_id": order_id or event_id.mint(),
             "customer_id": f"customer-{number % customers:08}{padding}",
             "status": ("placed", "paid", "shipped", "cancelled")[number % 4],
             "currency": "EUR",

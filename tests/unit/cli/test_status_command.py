@@ -1,4 +1,4 @@
-"""`ingest status` names the audited version of a table, and what holds it back."""
+"""`ingest status` names the audited version of a table, what holds it back, and its index of event ids."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ingest.delta.index_state import IndexState, index_place
 from tests.command import exit_code
 from tests.unit.observe.report.report_lake import ReportLake
 from tests.unit.verify.proof_lake import CONTRACT
@@ -40,3 +41,11 @@ def test_a_hold_is_shown_and_a_damaged_record_hides_no_status(tmp_path: Path, ca
     assert f"  audited      version {version}; held back since {since} (ingest audited show shop.orders)" in status()
     (Path(lake.places.audited) / "000002.json").write_text("{")
     assert row()["audit"] is None and "audited      unknown: its record is damaged" in status()
+    assert row()["index"] is None and "event ids" not in status()
+    place = index_place(lake.places)
+    assert place is not None
+    IndexState(5_000_000, rows=1_200, bytes=24_500, levels=2, answered=97, read=3).write(place[0])
+    assert row()["index"] == {**vars(IndexState(5_000_000, 1_200, 24_500, 2, 97, 3)), "no_room": 0}
+    assert "  event ids    1,200 rows in 2 levels, 0.0 of 5 MB; it answered 97 of 100 probes of files\n" in status()
+    IndexState(5_000_000, answered=97, read=3, no_room=2).write(place[0])
+    assert "  ! it is full, so a file was read 2 times (INGEST_ID_INDEX_MB)" in status()
