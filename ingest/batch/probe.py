@@ -59,10 +59,10 @@ def probe(ids: pa.Table, files: Sequence[DataFile], target: LiveTable) -> dict[s
             covered.append(file)
         else:
             found[file.path] = np.flatnonzero(may)[held(ids.filter(pa.array(may)), read(folder, file, ids.schema))]
-    if index is not None and (covered or read_now):
+    if index is not None and covered:
         rows = np.flatnonzero(_may_be(ids, covered))
-        for path, at in index.held(target, ids.take(pa.array(rows)), covered).items():
-            found[path] = rows[at]
+        found |= {path: rows[at] for path, at in index.held(target, ids.take(pa.array(rows)), covered).items()}
+    if index is not None and (covered or read_now):
         index.count(len(covered), read_now)
     for file in covered:
         if file.path not in found:  # somebody has removed its segment just now

@@ -66,6 +66,8 @@ class IdIndex:
         """The rows of `ids` (their numbers) that each of these live files holds, by path, for those that have a segment."""
         of, segments = self._segments(target, ids.schema)
         found: dict[str, np.ndarray] = {}
+        if not segments:
+            return found
         high, low = id_hashes(ids, bytes.fromhex(of.secret))
         order = np.argsort(high)
         high, low = high[order], low[order]
@@ -88,7 +90,7 @@ class IdIndex:
         if time.monotonic() < self._again_at:
             return False
         if not worthwhile and file.path not in self._read:
-            self._read.add(file.path)
+            self._read = {file.path, *(self._read & target.live.keys())}
             return False
         of, segments = self._segments(target, ids)
         if sum(each.size for each in self._known.values()) + ROW_BYTES * (file.rows or 0) > self._state.bytes_max:
@@ -137,17 +139,19 @@ class IdIndex:
 
         Of files that are gone, a segment keeps its hashes as long as they are less than half of it, unless `thoroughly`. Raises OSError.
         """
-        assert target.state is not None, "the table exists"
         groups: dict[Of, list[Segment]] = defaultdict(list)
         for segment in self._scan():
-            groups[segment.of].append(segment)
+            if segment.of.table == target.snapshot.table_id:
+                groups[segment.of].append(segment)
+            else:
+                segment.path.unlink(missing_ok=True)
         # Of two processes that started a cache at once, one has hashed in vain.
         best = {of.columns: of for of in sorted(groups, key=lambda of: sum(each.rows for each in groups[of]))}
         for of, segments in groups.items():
             kept = []
             for segment in segments:
                 live = sum(file[2] for file in segment.files if file[0] in target.live and segment.number(target.live[file[0]]) is not None)
-                if not live or of != best[of.columns] or of.table != target.snapshot.table_id:
+                if not live or of != best[of.columns]:
                     segment.path.unlink(missing_ok=True)
                 elif live < segment.rows and (thoroughly or live * 2 < segment.rows):
                     self._merge(target, [segment])
@@ -201,7 +205,8 @@ class IdIndex:
                 except FileNotFoundError:
                     vanished = True
                 except Damaged:
-                    path.unlink(missing_ok=True)
+                    with suppress(OSError):
+                        path.unlink()
                 except OSError:
                     continue  # not ours to read: its files are read instead
             self._known = found

@@ -61,6 +61,12 @@ def test_null_equals_nothing_and_another_secret_changes_every_hash() -> None:
     assert first[3] not in hashes(rows, pa.string(), pa.string(), secret=OTHER)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.int64(), pa.date32(), UTC_US, pa.decimal128(20, 7)], ids=str)
+def test_no_rows_have_no_hashes_however_they_come(kind: pa.DataType) -> None:
+    none = [pa.table([array], ["id"]) for array in (pa.nulls(0, kind), pa.nulls(2, kind).slice(2), pa.chunked_array([], kind))]
+    assert [[half.tolist() for half in id_hashes(each, SECRET)] for each in none] == [[[], []]] * 3
+
+
 def test_hashes_are_spread_evenly_even_if_ids_are_not() -> None:
     """Segments are merged slice by slice: one slice with all of them would need as much memory as the whole."""
     high, _ = id_hashes(pa.table({"id": np.arange(100_000)}), SECRET)
