@@ -13,19 +13,24 @@ import random
 import shutil
 import tempfile
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from ingest.ledger.ledger_row import LedgerRow
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from ingest.contract.definition import load_contracts
-from ingest.delta.batch_commit import BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.batch_commit import Batch, BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.posting import Key, Posting
+from ingest.delta.table_definitions import LEDGER_FIELDS
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.ledger.ledger_line import DECIMALS, SCHEMA_VERSION
 from ingest.observe.report.html_page import page
 from ingest.observe.report.summary import Summaries, Summary, summary
 from ingest.runtime.places import Places
@@ -44,8 +49,7 @@ columns:
 event_id: [id]
 """
 TIME = pa.timestamp("us", "UTC")
-TYPES = {"int": pa.int64(), "str": pa.string(), "datetime": TIME}
-LEDGER = pa.schema([(each.name, TYPES[str(each.type).split(" ")[0]]) for each in fields(LedgerRow)])
+LEDGER = to_arrow_schema(StructType(list(LEDGER_FIELDS)), timezone="UTC")
 BROKEN = (
     ("malformed_json", "not one complete JSON object", b'{"id": 4711, "amount": 12.5'),
     ("missing_value", "id is missing", b'{"customer": "c-17", "status": "paid"}'),
@@ -76,25 +80,28 @@ def make_lake(folder: Path, table: str, batches: int, every_s: float, appends: i
     gap = draw.poisson(1, batches)
     ends = np.cumsum(read + gap)
     rows = {
-        "schema_version": np.full(batches, 2), "epoch": epoch, "batch": number, "start_offset": ends - read - gap, "end_offset": ends,
-        "records_read": read, "inserted": read - poison - duplicate, "duplicate": duplicate, "quarantined": poison, "gap": gap,
-        "target_version": at,
+        "epoch": epoch, "batch": number, "start_offset": ends - read - gap, "end_offset": ends, "records_read": read,
+        "target_rows": read - poison - duplicate, "present": duplicate, "quarantine_rows": poison, "version": at,
+        "statement_epoch": epoch, "statement_batch": number,
     }  # fmt: skip
-    texts = {"kind": "batch", "pipeline": "shop", "table": table, "topic": table, "topic_id": "t", "contract_hash": "h", "why": None}
     for piece in np.array_split(at, appends):
         parts = []
         for partition in range(PARTITIONS):
             columns: dict[str, Any] = {name: values[piece] for name, values in rows.items()}
             if partition:  # broken records are all in partition 0
-                columns |= {"quarantined": np.zeros(len(piece), int), "inserted": columns["inserted"] + columns["quarantined"]}
-            columns |= {name: pa.array([text] * len(piece), pa.string()) for name, text in texts.items()}
-            columns |= {"partition": np.full(len(piece), partition), "stood": pa.nulls(len(piece), pa.int64())}
+                columns |= {
+                    "quarantine_rows": np.zeros(len(piece), int),
+                    "target_rows": columns["target_rows"] + columns["quarantine_rows"],
+                }
+            columns |= {"partition": np.full(len(piece), partition)}
             columns["committed_at"] = pa.array((committed[piece] * 1e6).astype("int64"), TIME)
-            parts.append(pa.table({name: columns[name] for name in LEDGER.names}, LEDGER))
+            same = _same(table, "batch")
+            made = [pa.array(columns[name]) if name in columns else pa.array([same[name]] * len(piece)) for name in LEDGER.names]
+            parts.append(pa.Table.from_arrays([each.cast(kind) for each, kind in zip(made, LEDGER.types, strict=True)], schema=LEDGER))
         write_deltalake(places.ledger, pa.concat_tables(parts), mode="append")
     begins = pa.Table.from_pylist([_begin(table, n, start, committed[start]) for n, start in enumerate(starts, 1)], LEDGER)
     write_deltalake(places.ledger, begins, mode="append")
-    whole = {**rows, "inserted": PARTITIONS * (read - duplicate) - poison}
+    whole = {**rows, "target_rows": PARTITIONS * (read - duplicate) - poison}
     older = {name: values[:-NEWEST] for name, values in whole.items()}
     if batches > NEWEST:
         _target(places, table, older, committed[:-NEWEST], took[:-NEWEST], draw)
@@ -104,13 +111,18 @@ def make_lake(folder: Path, table: str, batches: int, every_s: float, appends: i
 
 
 def _begin(table: str, epoch: int, start: int, committed_s: float) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(LEDGER.names, 0) | {"kind": "epoch", "why": "start" if epoch > 1 else "first"}
-    texts = {"pipeline": "shop", "table": table, "topic": table, "topic_id": "t", "contract_hash": "h", "stood": None}
-    return row | texts | {"epoch": epoch, "batch": 1, "committed_at": int(committed_s * 1e6)}
+    at = {"epoch": epoch, "batch": 1, "statement_epoch": epoch, "statement_batch": 1, "committed_at": int(committed_s * 1e6)}
+    return _same(table, "start" if epoch > 1 else "first") | at | {name: Decimal(0) for name in DECIMALS}
+
+
+def _same(table: str, why: str) -> dict[str, Any]:
+    """A line of the ledger with nothing in it."""
+    texts = {"pipeline": "shop", "table": table, "topic": table, "topic_id": "t", "contract_hash": "h", "why": why, "writer": "w"}
+    return dict.fromkeys(LEDGER.names, 0) | texts | {"schema_version": SCHEMA_VERSION, "of_table": "target", "leader_epoch": None}
 
 
 def _target(places: Places, table: str, rows: dict[str, Any], committed: Any, took: Any, draw: Any) -> None:
-    inserted = rows["inserted"]
+    inserted = rows["target_rows"]
     batch = np.repeat(np.arange(len(inserted)), inserted)
     begun = committed - took
     waits = draw.gamma(2.0, 0.4, len(batch))
@@ -122,9 +134,10 @@ def _target(places: Places, table: str, rows: dict[str, Any], committed: Any, to
     }  # fmt: skip
     id = BatchId(int(rows["epoch"][-1]), int(rows["batch"][-1]))
     end = int(rows["end_offset"][-1])
-    ranges = tuple(OffsetRange(partition, end - 1, end) for partition in range(PARTITIONS))
+    keys = (Key(id.epoch, id.number, 0, partition) for partition in range(PARTITIONS))
+    postings = tuple(Posting(key, "batch", OffsetRange(key.partition, end - 1, end)) for key in keys)
     at = Snapshot("", 0, "")
-    commit = BatchCommit("batch", "shop", table, id, "writer", Snapshots(at, at), "h", TopicId(table, "t"), ranges)
+    commit = BatchCommit(Batch(), "shop", table, id, "w", Snapshots(at, at), "h", TopicId(table, "t"), postings)
     properties = CommitProperties({"userMetadata": commit.to_json()}, app_transactions=[Transaction(commit.app_id, id.txn_version)])
     write_deltalake(places.target, pa.table(columns), mode="append", commit_properties=properties)
 
@@ -167,7 +180,7 @@ def _quality(places: Places, table: str, newest_s: float, seed: int) -> None:
     proofs = Path(places.lake) / "proofs/shop" / table
     proofs.mkdir(parents=True, exist_ok=True)
     made_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(newest_s - 5000))
-    (proofs / "000001.json").write_text(json.dumps({"schema": "oncelake/proof/1", "made_at": made_at, "ok": True}))
+    (proofs / "000001.json").write_text(json.dumps({"schema": "oncelake/proof/2", "made_at": made_at, "ok": True}))
 
 
 def seen(folder: Path) -> list[Summary]:

@@ -19,6 +19,7 @@ from ingest.batch import staged as staged_module
 from ingest.batch.probe import probe
 from ingest.contract.definition import Contract
 from ingest.delta import id_index, id_segment, partition
+from ingest.delta.batch_commit import BatchCommit, Upkeep
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.id_hash import id_hashes
 from ingest.delta.id_index import IdIndex
@@ -38,6 +39,8 @@ pytestmark = pytest.mark.unit
 
 COLUMNS = [{"name": "id", "type": "STRING", "nullable": False}, {"name": "n", "type": "INT"}]
 SCHEMA = pa.schema([("id", pa.string())])
+# Somebody else's commits.
+OTHER = BatchCommit(Upkeep(), "others", "table")
 
 
 def contract(conflicts: str = "batch") -> Contract:
@@ -151,7 +154,7 @@ def adds(desk: LocalDesk, rows: Sequence[Any]) -> None:
     assert table.state is not None
     files = [partition.write_files(table.path, whole, ("id",), table.state.partition_by, f"other-{at}-") for at in range(FAN_IN)]
     actions = [file.addition() for some in files for file in some]
-    DirectWriter().unfenced(table.path, "{}", lambda _: (Operation("WRITE", {}, {}), actions))
+    DirectWriter().unfenced(table.path, OTHER, lambda _: (Operation("WRITE", {}, {}), actions))
 
 
 def test_upper_halves_that_are_equal_are_no_hit(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_rows_of_a_file_that_is_gone_do_not_count(tmp_path: Path) -> None:
     (segment,) = [opened(path) for path in folder_of(desk).glob("*.ids")]
     assert segment.rows == 24
     gone = next(file for file in live(desk).live.values() if segment.number(file) == 1)
-    DirectWriter().unfenced(desk.places.target, "{}", lambda _: (Operation("DELETE", {}, {}), [gone.removal(0)]))
+    DirectWriter().unfenced(desk.places.target, OTHER, lambda _: (Operation("DELETE", {}, {}), [gone.removal(0)]))
     assert write(desk, ids) == 8
 
 
