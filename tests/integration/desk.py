@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,20 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ingest.batch.batch import BatchReport, Table, process
 from ingest.batch.direct import process_direct
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import BatchCommit, BatchId, Counts, Snapshot, Snapshots
+from ingest.delta.batch_commit import Batch, BatchCommit, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import DataFusion
 from ingest.delta.direct_writer import DirectWriter
+from ingest.delta.posting import Key, Posting
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.ledger.books import read_books
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.seek_offsets import Seeking
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
+from ingest.verify.verdict import Verified, verify
+from tests.integration.lane import figures
 from tests.integration.records import KAFKA_TIME, SCHEMA
 
 TOPIC_ID = "topic-id"
@@ -95,16 +101,15 @@ class Desk:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines), encoding="utf-8")
 
-    def batch_commit(self, number: int, start: int = 0, end: int = 1, *, epoch: int | None = None, **counts: int) -> BatchCommit:
-        """The BatchCommit of a batch of partition 0 by this desk's writer, or by another writer in `epoch`."""
+    def batch_commit(self, number: int, start: int = 0, end: int = 1, *, epoch: int | None = None) -> BatchCommit:
+        """The BatchCommit of a batch of Spark's writer of partition 0, by this desk's writer, or by another writer in `epoch`."""
         writer = self.table.epoch.writer
-        id = BatchId(writer.epoch if epoch is None else epoch, number)
+        if epoch is not None:
+            writer = replace(writer, epoch=epoch, id="another")
         states = [DeltaLog(LocalFiles(), path).state() for path in (self.places.target, self.places.quarantine)]
         snapshots = Snapshots(*(Snapshot("", 0, "") if state is None else state.snapshot for state in states))
-        ranges, hash_ = (OffsetRange(0, start, end),), self.contract.hash
-        counted = ((0, Counts(**counts)),)
-        writer_id = writer.id if epoch is None else "another"
-        return BatchCommit("batch", "t", "events", id, writer_id, snapshots, hash_, writer.topic, ranges, counted)
+        opened = Posting(Key(writer.epoch, number, 0, 0), "batch", OffsetRange(0, start, end), end - start, target=None, present=None)
+        return writer.batch_commit(Batch(), number, snapshots, (opened,))
 
     def log(self, table: str = "target") -> DeltaLog:
         return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")
@@ -120,8 +125,18 @@ class Desk:
     def quarantine(self) -> list[Row]:
         return self.session.read.format("delta").load(self.places.quarantine).orderBy("partition", "offset").collect()
 
-    def ledger(self) -> list[Row]:
-        """The ledger's batch rows, after the pending ones were appended."""
+    def accounts(self) -> list[tuple[int, ...]]:
+        """As `Lane.accounts`, after the ledger got what it lacked."""
         self.table.epoch.ledger.append()
-        rows = self.session.read.format("delta").load(self.places.ledger).where("kind = 'batch'")
-        return rows.orderBy("epoch", "batch", "partition").collect()
+        return figures(read_books(DataFusion(), self.places).batches)
+
+    def balanced(self) -> Verified:
+        """The result of `ingest verify`, which must have found nothing."""
+        found = verify(DataFusion(), self.contract, self.places)
+        assert not found.findings, "\n".join(map(str, found.findings))
+        return found
+
+    def forget_tables(self) -> None:
+        """As `Lane.forget_tables`."""
+        jvm: Any = self.session._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

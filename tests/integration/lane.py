@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,6 +22,7 @@ from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
 from ingest.ledger.books import joined
+from ingest.ledger.ledger_line import Line
 from ingest.ledger.ledger_reader import ledger_lines
 from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
@@ -167,11 +168,7 @@ class Lane:
 
     def accounts(self) -> list[tuple[int, ...]]:
         """Of each batch and partition in the ledger: read, inserted, present, duplicate, quarantined and gap."""
-        return [
-            (each.read, each.inserted, each.present or 0, each.duplicate, each.quarantine.rows, each.gap)
-            for line in joined(ledger_lines(DataFusion(), self.places, "why = 'batch'"))
-            if (each := line.posting)
-        ]
+        return figures(joined(ledger_lines(DataFusion(), self.places, "why = 'batch'")))
 
     def ids(self) -> list[Any]:
         return sorted(row["id"] for row in self.target().select("id").collect())
@@ -225,6 +222,14 @@ class Lane:
             except InvalidEnvironment:  # the broker's metadata lags a moment behind
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
+
+
+def figures(lines: Iterable[Line]) -> list[tuple[int, ...]]:
+    """Of each line: records read, inserted, present, duplicate, quarantined, and offsets without a record."""
+    return [
+        (each.read, each.inserted, each.present or 0, each.duplicate, each.quarantine.rows, each.gap)
+        for each in (line.posting for line in lines)
+    ]
 
 
 def order(id: Any, **fields: Any) -> str:

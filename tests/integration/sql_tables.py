@@ -62,7 +62,7 @@ def tables(spark: SparkSession, folder: Path) -> Made:
         desk.frame_of([(1, event("late", "2024-12-24T00:00:00Z"), None), (1, '{"id":"no time"}', None), (1, "again no JSON", b"k")])
     )
     desk.process(desk.frame_of([]), gap=2)
-    desk.ledger()
+    desk.table.epoch.finish()
     check(spark, suite_of(desk, [{**COUNT, "kwargs": {"value": 1}}]), desk.places)
     check(spark, suite_of(desk, [UNIQUE, AMOUNT, TOO_MANY]), desk.places)
     return desk, catalog([desk.contract], desk.places.lake, LocalFiles())

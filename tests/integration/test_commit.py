@@ -58,7 +58,7 @@ def append_elsewhere(session: SparkSession, path: Path) -> int:
 def test_a_commit_has_transaction_id_and_metadata_and_leaves_no_session_setting_behind(desk: MakeDesk, tmp_path: Path) -> None:
     """I1"""
     one = desk()
-    batch_commit = one.batch_commit(2, 0, 2, read=2)
+    batch_commit = one.batch_commit(2, 0, 2)
     made = merge(one, rows(one, batch_commit, order("a"), order("b")), batch_commit)
     assert made.batch_commit == batch_commit and made.version == one.log().newest()
     assert made.transactions == {"oncelake/t/events": (1 << 32) + 2}
@@ -178,7 +178,7 @@ def test_existing_tables_are_kept_and_an_interrupted_creation_is_repeated(desk: 
     writer.create_tables(one.session, one.contract, one.places)
     assert one.log().newest() == before
     creation = one.log().commit(0)
-    assert creation.batch_commit is None and creation.transactions == {} and '"kind": "created"' in (creation.user_metadata or "")
+    assert creation.batch_commit is not None and creation.batch_commit.kind == "create" and creation.transactions == {}
     shutil.rmtree(one.places.checkpoints)
     for path in (one.places.target, one.places.quarantine, one.places.ledger):
         shutil.rmtree(path)
@@ -187,4 +187,4 @@ def test_existing_tables_are_kept_and_an_interrupted_creation_is_repeated(desk: 
     one.table = one.open()
     one.batch(order("b"), "{")
     assert one.rows("id") == [("b",)]
-    assert (len(one.quarantine()), len(one.ledger())) == (1, 1)
+    assert (len(one.quarantine()), len(one.accounts())) == (1, 1)

@@ -171,7 +171,7 @@ def test_an_event_id_of_any_type_is_found_in_the_files_of_spark(lane: MakeLane, 
 def test_a_fenced_run_stops_at_its_next_commit(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
     """I8, without any lock between the two: the commit itself fences."""
     from ingest.batch.staged import Staged
-    from ingest.delta.batch_commit import FENCE, BatchCommit, BatchId, Snapshot, Snapshots
+    from ingest.delta.batch_commit import FENCE, BatchCommit, BatchId, Fence, Snapshot, Snapshots
     from ingest.delta.direct_writer import DirectWriter
 
     one = direct(lane, {"n": "INT"})
@@ -181,7 +181,7 @@ def test_a_fenced_run_stops_at_its_next_commit(lane: MakeLane, monkeypatch: pyte
 
     def overtaken(self: Staged, target: Any) -> Any:
         nowhere = Snapshots(Snapshot("", 0, ""), Snapshot("", 0, ""))
-        later = BatchCommit("epoch", one.places.pipeline, one.places.table, BatchId(9, FENCE), "another", nowhere)
+        later = BatchCommit(Fence(), one.places.pipeline, one.places.table, BatchId(9, FENCE), "another", nowhere)
         DirectWriter().fence(one.log(), later)
         return new_files(self, target)
 

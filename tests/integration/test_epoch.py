@@ -26,8 +26,8 @@ EARLIEST = Seeking(Aim("earliest"), accept_gap=False, reason="--to earliest")
 
 
 def statements(desk: Desk, table: str = "target") -> list[str]:
-    """Kind, epoch and number of each of our commits in a table's log."""
-    return [f"{each.batch_commit.kind} {each.batch_commit.id}" for each in desk.log(table).since(-1) if each.batch_commit is not None]
+    """Kind, epoch and number of each of our commits in a table's log, after the one that created it."""
+    return [f"{each.batch_commit.kind} {each.batch_commit.id}" for each in desk.log(table).since(0) if each.batch_commit is not None]
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any]) -> None:
@@ -58,18 +58,18 @@ def kill_after_quarantine(desk: Desk, *values: str) -> None:
 def test_a_first_start_commits_its_offsets_and_a_restart_continues_where_the_table_ends(desk: MakeDesk) -> None:
     """I2: the restart needs no checkpoint, which is only a cache."""
     one = desk()
-    assert statements(one) == ["epoch 1/0", "seek 1/1"] and statements(one, "quarantine") == ["epoch 1/0"]
+    assert statements(one) == ["fence 1/0", "start 1/1"] and statements(one, "quarantine") == ["fence 1/0"]
     one.batch(order("a"), "{")
     one.table.epoch.ledger.append()
     one.table = one.open()
     assert one.table.epoch.starts == {0: 2} and Path(one.table.epoch.checkpoint).name == "2"
     one.batch(order("a"), order("b"))
-    assert statements(one)[2:] == ["batch 1/2", "epoch 2/0", "batch 2/2"]
-    assert statements(one, "quarantine")[1:] == ["batch 1/2", "epoch 2/0"]
+    assert statements(one)[2:] == ["batch 1/2", "fence 2/0", "batch 2/2"]
+    assert statements(one, "quarantine")[1:] == ["batch 1/2", "fence 2/0"]
     assert one.rows("id", "_epoch", "_batch") == [("a", 1, 2), ("b", 2, 2)]
     one.table.epoch.ledger.append()
-    rows = one.session.read.format("delta").load(one.places.ledger).where("kind = 'epoch'").orderBy("epoch").collect()
-    assert [(row["epoch"], row["batch"], row["why"], row["start_offset"]) for row in rows] == [(1, 1, "first", 0), (2, 0, "start", 2)]
+    rows = one.session.read.format("delta").load(one.places.ledger).where("why <> 'batch'").collect()
+    assert [(row["epoch"], row["batch"], row["why"], row["start_offset"]) for row in rows] == [(1, 1, "first", 0)]
 
 
 def test_after_a_start_from_latest_that_read_nothing_the_next_has_the_same_offsets(desk: MakeDesk) -> None:
@@ -130,7 +130,7 @@ def test_a_batch_fenced_between_its_two_commits_is_rolled_back_and_re_read_once(
         one.batch(order("a"), "{")
     assert [row["offset"] for row in one.quarantine()] == [0] and one.rows("id") == []
     two = rivals[0]
-    assert statements(two, "quarantine")[-2:] == ["epoch 2/0", "rollback 2/1"]
+    assert statements(two, "quarantine")[-2:] == ["fence 2/0", "rollback 2/1"]
     report = two.batch(order("a"), "{")
     assert (report.inserted, report.quarantined) == (1, 1)
     assert [(row["offset"], row["epoch"]) for row in two.quarantine()] == [(0, 1), (2, 2)]
@@ -156,7 +156,7 @@ def test_a_start_that_rolls_back_or_seeks_after_a_later_epoch_opened_is_fenced(
     monkeypatch.setattr(LookBack, "again", overtaken)
     with pytest.raises(RunStopped, match="FENCED"):
         one.open(seeking)
-    assert statements(one)[-1] == "epoch 3/0" and one.quarantine() == []
+    assert statements(one)[-1] == "fence 3/0" and one.quarantine() == []
     assert rivals[0].table.epoch.starts == {0: 1}, "the overtaken start committed no offset"
 
 
@@ -180,5 +180,5 @@ def test_a_merge_that_is_in_flight_when_a_later_epoch_opens_fails(desk: MakeDesk
             writer.merge_quarantine(source, one.log("quarantine"), lambda: batch_commit, reopen=False)
     assert rivals[0].table.epoch.starts == {0: 2}
     for name, version in before.items():
-        assert [each.batch_commit.kind for each in one.log(name).since(version) if each.batch_commit] == ["epoch"]
+        assert [each.batch_commit.kind for each in one.log(name).since(version) if each.batch_commit] == ["fence"]
     assert one.rows("id") == [("a",)] and len(one.quarantine()) == 1

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import Row
+from deltalake import DeltaTable
 
+from ingest.delta.delta_sql import DataFusion
+from ingest.delta.stored_rows import QUARANTINE
+from ingest.delta.table_writer import SparkWriter, TableWriter
+from ingest.ledger.books import joined
+from ingest.ledger.ledger_line import Line
+from ingest.ledger.ledger_reader import ledger_lines
 from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.repair.erasure import Erasure, erase
+from ingest.repair.retention import remove, retirable
 from ingest.runtime.files import LocalFiles
-from tests.integration.desk import Desk
-from tests.integration.lane import order
+from tests.integration.desk import TOPIC_ID, Desk
+from tests.integration.lane import figures, order
 
 pytestmark = pytest.mark.integration
 
 MakeDesk = Callable[..., Desk]
-BALANCE = ("epoch", "batch", "partition", "start_offset", "end_offset", "records_read", "inserted", "duplicate", "quarantined", "gap")
+AGAIN = Seeking(Aim("table"), accept_gap=False, reason="--to table")
 
 
-def stored(desk: Desk) -> list[Row]:
-    """The rows stored in the ledger, without the pending ones."""
-    return desk.session.read.format("delta").load(desk.places.ledger).orderBy("epoch", "batch", "kind", "partition").collect()
+def stored(desk: Desk) -> list[Line]:
+    """The ledger's lines, as they are stored."""
+    return ledger_lines(DataFusion(), desk.places)
 
 
 def balance(desk: Desk) -> list[tuple[int, ...]]:
-    return [tuple(row[column] for column in BALANCE) for row in stored(desk) if row["kind"] == "batch"]
+    """Of each batch and partition: epoch, batch, partition, start and end, and the figures of `Lane.accounts`."""
+    batches = joined([line for line in stored(desk) if line.posting.why == "batch"])
+    places = [(line.posting.key, line.posting.range) for line in batches]
+    positions = [(key.epoch, key.batch, key.partition, at.start, at.end) for key, at in places if at is not None]
+    return [(*at, *each) for at, each in zip(positions, figures(batches), strict=True)]
 
 
-def test_the_next_run_completes_the_ledger_from_the_targets_log_with_each_row_once(desk: MakeDesk) -> None:
-    """I7: rows that a killed driver did not append are taken from the commits, with the same counts. Appending them again adds nothing."""
+def test_the_next_run_completes_the_ledger_from_the_targets_log_with_each_line_once(desk: MakeDesk) -> None:
+    """I7: lines that a killed driver did not append are taken from the commits, with the same counts. Appending them again adds nothing."""
     one = desk({"n": "INT"}, partitions=2)
     one.batch(order("a"), order("b"), "{")
     one.process(one.frame_of([(0, order("a"), None), (1, order("c"), None)]), gap=3)
@@ -40,51 +52,54 @@ def test_the_next_run_completes_the_ledger_from_the_targets_log_with_each_row_on
     killed, one.table = one.table, one.open()
     one.table.epoch.ledger.append_if_due(one.session)
     assert stored(one) == [], "a minute has not passed"
-    one.table.epoch.ledger.append()
+    one.table.epoch.finish()
     expected = [
-        (1, 2, 0, 0, 3, 3, 2, 0, 1, 0),
-        (1, 2, 1, 0, 0, 0, 0, 0, 0, 0),
-        (1, 3, 0, 3, 7, 1, 0, 1, 0, 3),
-        (1, 3, 1, 0, 1, 1, 1, 0, 0, 0),
-        (1, 4, 0, 7, 9, 0, 0, 0, 0, 2),
-        (1, 4, 1, 1, 1, 0, 0, 0, 0, 0),
+        (1, 2, 0, 0, 3, 3, 2, 0, 0, 1, 0),
+        (1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0),
+        (1, 3, 0, 3, 7, 1, 0, 1, 0, 0, 3),
+        (1, 3, 1, 0, 1, 1, 1, 0, 0, 0, 0),
+        (1, 4, 0, 7, 9, 0, 0, 0, 0, 0, 2),
+        (1, 4, 1, 1, 1, 0, 0, 0, 0, 0, 0),
     ]
     assert balance(one) == expected
     rows = stored(one)
     killed.epoch.ledger.append()
-    assert stored(one) == rows, "the MERGE compares keys"
+    assert stored(one) == rows, "the ledger says up to which versions it is complete"
+    one.table = one.open()
     one.batch(order("d"))
-    one.table.epoch.ledger.append()
-    assert balance(one)[6:] == [(2, 2, 0, 9, 10, 1, 1, 0, 0, 0), (2, 2, 1, 1, 1, 0, 0, 0, 0, 0)]
+    one.table.epoch.finish()
+    assert balance(one)[6:] == [(3, 2, 0, 9, 10, 1, 1, 0, 0, 0, 0), (3, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0)]
+    one.balanced()
 
 
 @pytest.mark.slow
-def test_a_seek_records_the_existing_rows_of_re_read_batches_and_the_accepted_gap(desk: MakeDesk) -> None:
-    """I4: rows deleted before the seek do not count as lost once their offsets are re-read."""
+def test_a_seek_posts_what_was_missing_and_the_accepted_gap(desk: MakeDesk) -> None:
+    """I4: rows lost before the seek do not count as lost any more, and as new ones once their offsets are read again."""
     one = desk()
     one.batch(order("a"))
     one.batch(order("b"), order("c"), "{")
-    one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'c'").collect()
-    one.table = one.open(Seeking(Aim("offsets", ((0, 1),)), accept_gap=False, reason="--to 0:1"))
+    one.target().where("id <> 'c'").write.format("delta").mode("overwrite").save(one.places.target)
+    one.table = one.open(AGAIN)
     one.table.epoch.ledger.append()
-    batches = {row["batch"]: row["stood"] for row in stored(one) if row["kind"] == "batch"}
-    assert batches == {2: None, 3: 2}, "one row and one quarantined record still existed"
+    one.balanced()
     one.batch(order("b"), order("c"), "{")
     one.table = one.open(Seeking(Aim("offsets", ((0, 7),)), accept_gap=True, reason="--to 0:7"))
     one.table.epoch.ledger.append()
-    assert balance(one)[2:] == [(2, 2, 0, 1, 4, 3, 1, 2, 0, 0)]
-    found = [(row["kind"], row["epoch"], row["batch"], row["why"], row["start_offset"], row["gap"]) for row in stored(one)]
-    assert [each for each in found if each[0] != "batch"] == [
-        ("epoch", 1, 1, "first", 0, 0),
-        ("epoch", 2, 1, "seek", 1, 0),
-        ("epoch", 3, 1, "seek", 7, 0),
-        ("gap_accepted", 3, 1, None, 4, 3),
+    assert balance(one)[2:] == [(2, 2, 0, 1, 4, 3, 1, 2, 0, 0, 0)]
+    postings = [line.posting for line in stored(one) if line.posting.why != "batch"]
+    assert sorted((each.why, each.key.epoch, each.key.batch, str(each.range), each.inserted) for each in postings) == [
+        ("first", 1, 1, "0:[0,0)", 0),
+        ("gap", 3, 1, "0:[4,7)", 0),
+        ("seek", 2, 1, "0:[1,1)", 0),
+        ("seek", 3, 1, "0:[7,7)", 0),
+        ("write-off", 1, 3, "None", -1),
     ]
+    one.balanced()
 
 
 @pytest.mark.slow
 def test_inserted_by_partition_is_exact_if_only_some_winners_are_new(desk: MakeDesk) -> None:
-    """I4: counted from the files that the commit added, here in a partitioned table."""
+    """I4: summed up from the files that the commit added, here in a partitioned table."""
     one = desk({"day": "DATE!"}, partitions=3, layout={"partition_by": ["day"]})
 
     def event(name: str, day: int) -> str:
@@ -92,7 +107,8 @@ def test_inserted_by_partition_is_exact_if_only_some_winners_are_new(desk: MakeD
 
     one.process(one.frame_of([(p, event(f"{p}{n}", 1 + n % 2), None) for p in range(3) for n in range(4)]))
     one.process(one.frame_of([(p, event(f"{(p + 1) % 3}{n}", 1 + n % 3), None) for p in range(3) for n in range(3 + p)]))
-    rows = [(row["batch"], row["partition"], row["inserted"], row["duplicate"]) for row in one.ledger()]
+    one.table.epoch.finish()
+    rows = [(batch, partition, inserted, present) for _, batch, partition, _, _, _, inserted, present, *_ in balance(one)]
     # Ids 00 to 23 exist (partition and number). In the second batch, only id 04 is new; it comes from partition 2.
     assert rows == [(2, 0, 4, 0), (2, 1, 4, 0), (2, 2, 4, 0), (3, 0, 0, 3), (3, 1, 0, 4), (3, 2, 1, 4)]
     assert one.target().count() == 13
@@ -120,25 +136,70 @@ def test_a_batch_lists_no_log_folder(desk: MakeDesk, monkeypatch: pytest.MonkeyP
     assert one.rows("id") == [("a",), ("b",), ("c",)]
 
 
+def deleted(ledger: Path) -> None:
+    shutil.rmtree(ledger)
+
+
+def restored(ledger: Path) -> None:
+    DeltaTable(str(ledger)).restore(0)
+
+
+def cut(ledger: Path) -> None:
+    """Lines are gone without a RESTORE, as after a DELETE by somebody."""
+    DeltaTable(str(ledger)).delete("why = 'batch'")
+
+
+def older(ledger: Path) -> None:
+    """A copy of the ledger, of before its last commits, was put back."""
+    for path in sorted((ledger / "_delta_log").glob("*.json"))[2:]:
+        path.unlink()
+
+
 @pytest.mark.slow
-def test_a_deleted_ledger_is_recreated_from_the_targets_log_by_the_next_start(desk: MakeDesk) -> None:
+@pytest.mark.parametrize("damage", [deleted, restored, cut, older])
+def test_a_ledger_that_lost_lines_is_made_again_by_the_next_start_and_no_seek_reads_erased_rows(
+    desk: MakeDesk, damage: Callable[[Path], None]
+) -> None:
+    """I4, I6, I7: also after an erasure and a retention, whose records a seek to the table's end must not read again."""
+    one = desk({"n": "INT"})
+    one.batch(order("a"), order("b"), "{", order("c"), "[")
+    one.table.epoch.finish()
+    if one.direct is not None:  # `ingest quarantine drop`, then the retention
+        one.direct.set_state(one.places, "offset = 2", "dropped", "test")
+    else:
+        one.session.sql(f"UPDATE delta.`{one.places.quarantine}` SET state = 'dropped' WHERE offset = 2")
+    writer: TableWriter = one.direct or SparkWriter(one.session)
+    erase(writer, one.places, Erasure("id = 'a'", "offset = 4", TOPIC_ID, {0: 0}), history=False)
+    (gone,) = [retirable(DataFusion(), one.places, datetime.now(UTC) + timedelta(hours=1))]
+    assert remove(writer, one.places, gone, one.places.quarantine, QUARANTINE, "retention") == 1
+    before = one.balanced()
+    assert (before.target.retired, before.quarantine.retired) == (1, 2)
+    damage(Path(one.places.ledger))
+    one.forget_tables()
+
+    one.table = one.open()
+    assert one.table.epoch.starts == {0: 5}
+    one.table.epoch.finish()
+    after = one.balanced()
+    assert (after.target, after.quarantine, after.total, after.unledgered) == (before.target, before.quarantine, before.total, 0)
+    assert {line.posting.why for line in stored(one)} >= {"first", "batch", "erasure", "retention"}
+    one.table = one.open(AGAIN)
+    assert one.table.epoch.starts == {0: 5}, "what was erased is read no more"
+    one.batch(order("d"))
+    one.table.epoch.finish()
+    assert one.balanced().target.found == 3 and len(one.quarantine()) == 0
+
+
+@pytest.mark.slow
+def test_no_append_makes_a_ledger_that_somebody_deleted(desk: MakeDesk) -> None:
     one = desk()
     one.batch(order("a"), "{")
     one.table.epoch.ledger.append()
     rows = balance(one)
     shutil.rmtree(one.places.ledger)
     with pytest.raises(Exception, match=r"(?i)delta"):
-        one.table.epoch.ledger.saw(*one_batch(one))
         one.table.epoch.ledger.append()
-    assert not Path(one.places.ledger, "_delta_log").exists(), "an append does not recreate the ledger"
+    assert not Path(one.places.ledger, "_delta_log").exists()
     one.table = one.open()
     one.table.epoch.ledger.append()
     assert balance(one) == rows
-
-
-def one_batch(desk: Desk) -> Any:
-    """Commit and BatchCommit of the newest batch."""
-    found = [
-        (each, each.batch_commit) for each in desk.log().since(-1) if each.batch_commit is not None and each.batch_commit.kind == "batch"
-    ]
-    return found[-1]

@@ -92,9 +92,9 @@ def figure(chromium: browser.Browser, name: str) -> str:
 @needs_browser
 def test_the_page_shows_the_values_of_status_and_ledger(lake: ReportLake, file: Path, chromium: browser.Browser) -> None:
     (status,) = json.loads(ran(lake, "status", "--json").stdout)["tables"]
-    columns = {"read": "records_read", "gap_other": "gap", **{name: name for name in ("inserted", "duplicate", "quarantined")}}
+    columns = {"read": "records_read", "inserted": "target_rows", "quarantined": "quarantine_rows", "duplicate": "present + duplicate"}
     sums = ", ".join(f"sum({column}) AS {name}" for name, column in columns.items())
-    (ledger,) = DataFusion().ask(f"SELECT {sums} FROM {{ledger}} WHERE kind = 'batch'", ledger=At(lake.places.ledger))
+    (ledger,) = DataFusion().ask(f"SELECT {sums} FROM {{ledger}} WHERE why = 'batch'", ledger=At(lake.places.ledger))
     chromium.open(file)
     assert {name: figure(chromium, name) for name in ledger} == {name: f"{value:,}" for name, value in ledger.items()}
     assert figure(chromium, "last_batch") == status["last_batch"] and figure(chromium, "lag") == "unknown" and status["lag"] is None

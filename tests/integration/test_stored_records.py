@@ -58,5 +58,5 @@ def test_a_batch_interrupted_after_its_quarantine_commit_is_rolled_back_and_deci
     kafka = KafkaOptions(one.bootstrap_servers)
     topic = describe(kafka, one.contract.source.topic)
     counted = one.verified()
-    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic, counted.rows, counted.topics)
+    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic, counted.books)
     assert (again.findings, again.duplicate) == ((), 1)
