@@ -95,8 +95,9 @@ class Spark:
 
     def ask(self, sql: str, **tables: Source) -> list[dict[str, Any]]:
         """The rows of the result. Raises Unreadable."""
-        with unreadable():
-            return [row.asDict(recursive=True) for row in self.frame(sql, **tables).collect()]
+        with unreadable():  # through Arrow, as the other engine: PySpark's own times have no zone
+            rows: list[dict[str, Any]] = self.frame(sql, **tables).toArrow().to_pylist()
+            return rows
 
     def frame(self, sql: str, **tables: Source) -> DataFrame:
         """The result, not computed yet. The caller must compute it inside `unreadable`."""

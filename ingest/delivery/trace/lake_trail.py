@@ -50,7 +50,7 @@ def lake_trail(contract: Contract, places: Places, event_id: str) -> Iterator[Si
 
 def _version(engine: DataFusion, ledger: At, row: dict[str, Any]) -> int | None:
     found = engine.ask(
-        "SELECT max(`target_version`) AS version FROM {ledger} WHERE `kind` = 'batch' "
+        "SELECT max(`version`) AS version FROM {ledger} WHERE `of_table` = 'target' AND `start_offset` IS NOT NULL "
         f"AND `epoch` = {int(row['epoch'])} AND `batch` = {int(row['batch'])}",
         ledger=ledger,
     )
