@@ -82,7 +82,7 @@ def repeated(engine: Engine, sql: str, keys: int, size: int, known: list[Hashes]
         alike = engine.ask(f"SELECT * FROM ({counted}) WHERE n > 1 ORDER BY {key} LIMIT {SHOWN_MAX**2}", **tables)
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in alike:
-        found.setdefault(tuple(bytes(v) if isinstance(v, bytearray) else v for v in (row[name] for name in names)), []).append(row)
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
     several = sorted((key for key, same in found.items() if len(same) > 1), key=repr)
     return [sorted(found[key], key=lambda row: (row.get("p") or 0, row.get("o") or 0)) for key in several[:SHOWN_MAX]]
 
