@@ -197,13 +197,14 @@ def test_spark_reads_and_continues_a_table_through_the_checkpoint_of_the_direct_
     """Nobody else writes checkpoints of a table that only the direct writer writes."""
     from ingest.delta.direct_writer import NOTHING, DirectWriter
     from ingest.delta.log_checkpoint import BEHIND_MAX
+    from ingest.repair.retention import about
 
     one = direct(lane, {"n": "INT", "d": "DECIMAL(20,3)"})
     one.send(order("a", n=1, d="1.5"), order("b", n=2))
     one.run()
     log, writer = Path(one.places.target) / "_delta_log", DirectWriter()
     for _ in range(120):
-        writer.unfenced(one.places.target, "{}", lambda _: (NOTHING, ()))
+        writer.unfenced(one.places.target, about(one.places), lambda _: (NOTHING, ()))
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     at = int(checkpoint.name[:20])
     assert at >= BEHIND_MAX - 1

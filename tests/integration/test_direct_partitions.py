@@ -20,6 +20,7 @@ from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.merge_groups import whole
 from ingest.delta.partition import read
+from ingest.repair.retention import about
 from ingest.runtime.files import LocalFiles
 from tests.integration.lane import order
 from tests.integration.records import contract, decoded
@@ -112,7 +113,7 @@ def test_the_change_data_feed_of_our_table_has_a_batchs_rows_as_inserts_and_a_co
     one.direct = True
     one.send(order("a"), order("b"), order("a"))
     one.run(max_records=1)
-    assert compact(DirectWriter(), one.places.target, "{}", whole) == 1
+    assert compact(DirectWriter(), one.places.target, about(one.places), whole) == 1
     options = {"readChangeFeed": "true", "startingVersion": "0"}
     changes = one.session.read.format("delta").options(**options).load(one.places.target).select("id", "_change_type").collect()
     assert sorted(map(tuple, changes)) == [("a", "insert"), ("b", "insert")]

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingest.delta import writer as spark_writer
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Snapshot, Snapshots
+from ingest.delta.batch_commit import FIRST_BATCH, Batch, BatchCommit, BatchId, Case, Mark, Snapshot, Snapshots
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion
@@ -42,7 +42,7 @@ Position = tuple[str, int, int]
 def records(positions: Sequence[Position], batch: int) -> pa.Table:
     """Refused records of a batch. Every other one has headers."""
     at = datetime(2026, 1, 1, 0, 0, batch, 7, UTC)
-    same = {"topic": "orders", "reason_code": "empty", "contract_hash": "h", "epoch": 1, "batch": batch}
+    same = {"topic": "orders", "reason_code": "empty", "contract_hash": "h", "source": 0, "epoch": 1, "batch": batch}
     same |= {"state": "open", "state_changed_at": at, "state_by": f"batch {batch}"}
     rows = []
     for topic, partition, offset in positions:
@@ -62,8 +62,8 @@ class Both:
             DirectWriter().create_tables(CONTRACT, places)
         self.number = FIRST_BATCH
 
-    def about(self, kind: Any = "batch") -> BatchCommit:
-        return BatchCommit(kind, "shop", "orders", BatchId(1, self.number), "writer", NOWHERE)
+    def about(self, case: Case = Batch()) -> BatchCommit:
+        return BatchCommit(case, "shop", "orders", BatchId(1, self.number), "writer", NOWHERE)
 
     def log(self, places: Places) -> DeltaLog:
         return DeltaLog(LocalFiles(), places.quarantine)
@@ -84,7 +84,7 @@ class Both:
         given = pa.Table.from_pylist([dict(zip(POSITIONS.names, row, strict=True)) for row in rows], POSITIONS)
         writers: list[TableWriter] = [SparkWriter(self.session), self.direct]
         for writer, places in zip(writers, self.places, strict=True):
-            writer.mark_replayed(given, places, self.about("replayed"), "ingest seek")
+            writer.mark_replayed(given, places, self.about(Mark()), "ingest seek")
 
     def rows(self) -> list[dict[str, Any]]:
         """The records, which must be the same in both tables and for both engines."""

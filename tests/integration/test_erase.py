@@ -22,7 +22,6 @@ from ingest.delta.table_writer import SparkWriter, TableWriter
 from ingest.repair import erasure
 from ingest.repair.erasure import Erased, Erasure, InKafka
 from ingest.repair.shadow import shadow_of
-from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.verify.verdict import verify
 from tests.integration.desk import TOPIC_ID, Desk
@@ -139,7 +138,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["erase_counted", "erase_target", "erase_quarantine"])
+@pytest.mark.parametrize("point", ["erase_target", "erase_quarantine"])
 def test_an_erasure_cut_off_balances_and_is_completed_by_repeating_it(desk: MakeDesk, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = with_a_person(desk)
 
@@ -157,24 +156,6 @@ def test_an_erasure_cut_off_balances_and_is_completed_by_repeating_it(desk: Make
     assert files_that_contain(one.places.root, PERSON) == []
 
 
-@pytest.mark.slow
-def test_a_count_whose_erasure_was_given_up_excuses_no_loss(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = with_a_person(desk)
-
-    def at(reached: str, *_: object) -> None:
-        if reached == "erase_counted":
-            raise Killed
-
-    with monkeypatch.context() as killed, pytest.raises(Killed):
-        killed.setattr("ingest.runtime.crash_points.at", at)
-        erasure.erase(writer(one), one.places, WANTED, history=False)
-    erasure.erase(writer(one), one.places, Erasure("id = 'b'", None, TOPIC_ID, {}), history=False)
-    balanced(one)
-    rows = DeltaTable(one.places.target).to_pyarrow_table()
-    write_deltalake(one.places.target, rows.filter(pc.not_equal(rows["id"], "a")), mode="overwrite")
-    assert [each.code for each in verify(DataFusion(), one.contract, one.places).findings] == ["ROWS_DIFFER"]
-
-
 def of(*ids: str) -> Erasure:
     """Rows and quarantined records with these ids."""
     listed = ", ".join(f"'{each}'" for each in ids)
@@ -190,61 +171,57 @@ def with_rows_and_records(desk: MakeDesk) -> Desk:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before it counts", "after it has counted"])
-@pytest.mark.parametrize("other", ["cd", "bd", "ac"], ids=["later", "same first", "earlier"])
-def test_of_two_overlapping_erasures_each_counts_what_it_has_removed_itself(
-    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, other: str, when: str
+@pytest.mark.parametrize("other", ["cd", "bd", "ac", "bc"], ids=["later", "same first", "earlier", "all"])
+def test_of_two_overlapping_erasures_each_posts_what_it_has_removed_itself(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    """No lock keeps another erasure away on an object store. Rows that both counted would excuse the loss of as many others."""
+    """No lock keeps another erasure away on an object store. Rows that both posted would excuse the loss of as many others."""
     one = with_rows_and_records(desk)
     begun: list[str] = []
-    kind, at = type(writer(one)), crash_points.at
-    count = kind.merge_retired
+    found = erasure._found
 
-    def counted(*given: Any) -> None:
-        meanwhile()
-        count(*given)
-
-    def meanwhile() -> None:
+    def meanwhile(*given: Any) -> Any:
+        rows = found(*given)
         if not begun:
             begun.append(other)
             assert erasure.erase(writer(one), one.places, of(*other), history=False) == Erased(2, 2, (), False, False)
+        return rows
 
-    if when == "before it counts":
-        monkeypatch.setattr(kind, "merge_retired", counted)
-    else:
-        monkeypatch.setattr(crash_points, "at", lambda point, *more: meanwhile() if point == "erase_counted" else at(point, *more))
+    monkeypatch.setattr(erasure, "_found", meanwhile)
     done = erasure.erase(writer(one), one.places, of("b", "c"), history=False)
     left = sorted({*"abcd"} - {*"bc", *other})
     assert (done.rows, done.records) == (2 - len({*"bc"} & {*other}), 2 - len({*"bc"} & {*other}))
     assert [id for (id,) in one.rows("id")] == [row["event_id"] for row in one.quarantine()] == left
     assert balanced(one).endswith(f"inserted 4 - removed by retention or erasure {4 - len(left)}")
-    one.session.sql(f"UPDATE delta.`{one.places.ledger}` SET inserted = 0, quarantined = 0 WHERE kind IN ('erased', 'retention')").collect()
-    codes = [each.code for each in verify(DataFusion(), one.contract, one.places).findings]
-    assert codes == ["ROWS_DIFFER", "QUARANTINE_DIFFERS"], "the counts alone explain what is gone"
 
 
 @pytest.mark.slow
-def test_a_count_of_records_that_was_cut_off_is_cancelled_by_an_overlapping_erasure(
-    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_go_between_an_erasures_sums_and_its_commit_are_not_posted_twice(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark sums up before its MERGE, so what another erasure took meanwhile is posted back."""
     one = with_rows_and_records(desk)
-    counted: list[str] = []
+    begun: list[str] = []
+    unfenced = commits.unfenced
 
-    def at(reached: str, *_: object) -> None:
-        counted.extend([reached] * (reached == "erase_counted"))
-        if len(counted) == 2:  # the rows are gone, the records are only counted
-            raise Killed
+    def meanwhile(*given: Any) -> Any:
+        if not begun:
+            begun.append("bd")
+            erasure.erase(writer(one), one.places, of("b", "d"), history=False)
+        return unfenced(*given)
 
-    with monkeypatch.context() as killed, pytest.raises(Killed):
-        killed.setattr(crash_points, "at", at)
-        erasure.erase(writer(one), one.places, of("b", "c"), history=False)
-    erasure.erase(writer(one), one.places, of("a", "b"), history=False)
+    monkeypatch.setattr(commits, "unfenced", meanwhile)
+    done = erasure.erase(SparkWriter(one.session.newSession()), one.places, of("b", "c"), history=False)
+    assert (done.rows, done.records, one.rows("id")) == (1, 1, [("a",)])
+    assert balanced(one).endswith("inserted 4 - removed by retention or erasure 3")
+
+
+@pytest.mark.slow
+def test_after_an_erasure_a_loss_in_the_same_batch_is_still_found(desk: MakeDesk) -> None:
+    one = with_a_person(desk)
+    erasure.erase(writer(one), one.places, Erasure("id = 'b'", None, TOPIC_ID, {}), history=False)
     balanced(one)
-    assert [row["event_id"] for row in one.quarantine()] == ["c", "d"]
-    one.session.sql(f"DELETE FROM delta.`{one.places.quarantine}` WHERE event_id = 'c'").collect()
-    found = verify(DataFusion(), one.contract, one.places)
-    assert found.quarantine.retired == 2 and [(each.table, each.rows) for each in found.deletes] == [("quarantine", 1)]
+    rows = DeltaTable(one.places.target).to_pyarrow_table()
+    write_deltalake(one.places.target, rows.filter(pc.not_equal(rows["id"], "a")), mode="overwrite")
+    assert [each.code for each in verify(DataFusion(), one.contract, one.places).findings] == ["ROWS_DIFFER"]
 
 
 @pytest.mark.slow

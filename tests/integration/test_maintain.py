@@ -16,6 +16,7 @@ from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.repair import file_sizes
 from ingest.repair.caretaker import Caretaker
 from ingest.repair.maintenance import Maintenance, Settings, Tended
+from ingest.repair.retention import about
 from ingest.run import table_lock
 from ingest.runtime import crash_points
 from ingest.verify.verdict import Verified, verify
@@ -58,16 +59,17 @@ def test_a_maintained_table_balances_at_each_step_and_a_batch_a_start_and_a_seek
     assert [one.log(name).newest() for name in ("target", "quarantine", "ledger")] == versions, "a dry run changes nothing"
 
     def dies(point: str, *_: object) -> None:
-        if point == "maintain_counted":
+        if point == "maintain_deleted":
             raise crash_points.InjectedFault(point)
 
     with monkeypatch.context() as patched:
         patched.setattr(crash_points, "at", dies)
         with pytest.raises(crash_points.InjectedFault):
             tend(one)
-    assert verified(one).quarantine.found == 2, "counted, but not deleted"
+    found = verified(one)
+    assert (found.quarantine.put, found.quarantine.retired, found.quarantine.found, found.deletes) == (2, 1, 1, ())
     done = tend(one)
-    assert (done["target"].files_before, done["target"].files_after, done["quarantine"].retired) == (2, 1, 1)
+    assert (done["target"].files_before, done["target"].files_after, done["quarantine"].retired) == (2, 1, 0)
     assert done["target"].vacuumed >= 2 and done["target"].freed_bytes > 0
     assert len(list(Path(one.places.target).glob("*.parquet"))) == 1
     found = verified(one)
@@ -91,7 +93,7 @@ def test_a_direct_run_lets_spark_cluster_between_two_batches_and_then_goes_on(
     one.direct = True
     one.send(*(order(str(number), n=number) for number in range(4)))
     one.run(max_records=1)
-    assert compact(DirectWriter(), one.places.target, "{}", whole) == 3, "small files are merged all the same"
+    assert compact(DirectWriter(), one.places.target, about(one.places), whole) == 3, "small files are merged all the same"
     one.send(order("4", n=4))
     one.run()
     one.send(order("5", n=5))
