@@ -137,11 +137,14 @@ SET_MARK = "session.conf.set(METADATA, batch_commit.to_json())\n    try:\n      
 OUTER = f"session = SparkSession._instantiatedSession or session\n    {SET_TRANSACTION_ID[0]}"
 RANGE = "OffsetRange(p, starts.get(p, 0), end)"
 RAISE = "            raise\n        finally:\n            self._in_batch = False"
-LEDGER_FIRST = f"""from ingest.delta.delta_log import Commit
+LEDGER_FIRST = f"""from ingest.delta.batch_commit import Project
+        from ingest.delta.commit import Commit
+        from ingest.ledger.ledger_line import lines_of
 
         early, version = still(), table.epoch.look_back.target.newest() + 1
-        table.epoch.ledger.saw(Commit(version, plan.planned_at, "MERGE", {{early.app_id: early.id.txn_version}}, early.to_json()), early)
-        table.epoch.ledger.append()
+        made = Commit(version, plan.planned_at, "MERGE", {{early.app_id: early.id.txn_version}}, early.to_json())
+        about, rows = replace(early, case=Project(), postings=()), [line.row() for line in lines_of("target", made, early)]
+        table.epoch.ledger.writer.append_ledger(table.places, about, rows, records.sparkSession)
         {MERGE}"""
 PLAN = "number, plan, reread = begin(table, spark_number)"
 PLAN_FROM_DATA = f"""{PLAN}
@@ -251,6 +254,7 @@ OWN = "(there.id, there.writer) == (batch_commit.id, batch_commit.writer)"
 REVERTS = "if reverts(each)), None)) is not None:"
 LOOK_AGAIN, PASSED = "        state = self.read_state()\n        fenced", "not fenced or state.next_epoch != writer.epoch + 1 or "
 HIGHEST = "max(self.target.epoch, self.quarantine.epoch, self.ledger.epoch, self.checkpoint.epoch)"
+POSITION = "if isinstance(batch_commit.case, POSITIONED)"
 SKIPPED = "    if commit is None:\n        raise fenced(log, made[-1])\n    return commit\n"
 RETENTION = "if state is not None and RETENTION in state.properties)"
 FOLDER = "    return local_path(places.root) if is_local(places.lake) else None\n"
@@ -270,7 +274,7 @@ CAUGHT = {
         f"{REVERTS[:-1]} and False:",
     ),
     "a RESTORE is ignored": by(SETTLED, "I2", "delta/reachable.py", 'return commit.operation == "RESTORE" or (', "return ("),
-    "a fence hides a RESTORE": by(SETTLED, "I2", LOOK, '.kind in ("batch", "seek"):', '.kind in ("batch", "seek", "epoch"):'),
+    "a fence hides a RESTORE": by(SETTLED, "I2", LOOK, f"{POSITION}:", f'{POSITION} or batch_commit.kind == "fence":'),
     "the ends come from the highest version, not the highest epoch": by(
         f"{STARTS}the_end_offsets_come_from_the_highest_epoch_not_from_the_highest_version",
         "I2",
@@ -332,8 +336,8 @@ CAUGHT = {
         "unit/delta/test_batch_commit.py::test_the_json_is_as_documented_and_is_parsed_back",
         "I9",
         "delta/batch_commit.py",
-        '{"contract_hash": self.contract_hash, ',
-        '{"contract_hash": "", ',
+        'head["contract_hash"] = self.contract_hash',
+        'head["contract_hash"] = ""',
     ),
 }
 

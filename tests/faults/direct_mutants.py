@@ -11,6 +11,7 @@ AGAIN = f"{STAGED}another_look_gives_what_a_first_one_would_and_opens_no_file_tw
 INDEXED, SEGMENTS, SEGMENT = "unit/batch/test_indexed_ids.py::test_", "unit/delta/test_id_segment.py::test_", "delta/id_segment.py"
 BETWEEN = f"{COMMITS}a_commit_between_look_and_put_is_noticed_and_decided_upon_again"
 FENCED = f"{COMMITS}a_fence_carries_its_transaction_id_and_an_older_or_equal_one_is_refused"
+BOOKS = "unit/batch/test_books_of_a_batch.py::test_"
 SWAP = "unit/repair/test_swap.py::test_"
 ROW_DECIDES = f"{COMPARED}the_first_row_with_a_hash_decides_about_every_copy_of_its_id"
 MERGES, EXPIRED = "unit/delta/test_compaction.py::test_", "delta/expired_files.py"
@@ -80,6 +81,48 @@ DIRECT_MUTANTS = (
         "repair/swap.py",
         "if any(commit.added or commit.removed for commit in logs.target.since(counted)):",
         "if False:",
+    ),
+    (
+        "a swap looks once, and not at the snapshot that it replaces",
+        f"{SWAP}a_row_that_somebody_adds_just_before_the_commit_is_judged_too",
+        "I8",
+        "repair/swap.py",
+        "commit = writer.overwrite(look_back.target, shadow.target, still)",
+        "once = still()\n        commit = writer.overwrite(look_back.target, shadow.target, lambda: once)",
+    ),
+    (
+        "a posting's hash leaves out the event ids",
+        f"{BOOKS}what_a_batch_posts_are_the_sums_that_verify_finds_in_the_tables",
+        "I4",
+        "batch/staged.py",
+        "position_hashes(part.hashes[: part.rows][keep] if len(part.hashes) else None, 0, partitions, offsets)",
+        "position_hashes(None, 0, partitions, offsets)",
+    ),
+    (
+        "a posting has no hash",
+        f"{BOOKS}what_a_batch_posts_are_the_sums_that_verify_finds_in_the_tables",
+        "I4",
+        "delta/posting.py",
+        "[self.quarantine.rows, self.quarantine.offsets, self.quarantine.hash]",
+        "[self.quarantine.rows, self.quarantine.offsets, 0]",
+    ),
+    (
+        "what is no row is taken for a duplicate",
+        f"{BOOKS}a_batch_with_a_record_in_two_places_or_in_none_is_not_committed",
+        "I4",
+        "batch/staged.py",
+        "if len(new) != added.rows or not np.array_equal(np.sort(read), np.sort(placed)):",
+        "if False:",
+        "len(present), len(duplicate))",
+        "len(present), len(read) - added.rows - quarantined.rows - len(present))",
+    ),
+    (
+        "a removal is not posted",
+        f"{BOOKS}what_an_erasure_removes_is_posted_in_its_own_commit",
+        "I4",
+        "delta/erased_rows.py",
+        'Operation("MERGE", parameters, metrics, postings)',
+        'Operation("MERGE", parameters, metrics)',
     ),
     (
         "a swap leaves one of the old files",
@@ -280,7 +323,7 @@ DIRECT_MUTANTS = (
         "if number not in self._probed.get(file.path, {})]",
         "if not self._probed]",
     ),
-    ("refused records that are rows are quarantined", SPARED, "I4", "batch/staged.py", "self.refused.lose(positions)", "pass"),
+    ("refused records that are rows are quarantined", SPARED, "I4", "batch/staged.py", "self.refused.mark(positions, PRESENT)", "pass"),
     (
         "a batch that stops leaves files in the quarantine",
         f"{BATCHES}a_batch_that_stops_the_run_leaves_no_files",

@@ -208,6 +208,22 @@ def test_a_row_that_somebody_adds_after_the_first_look_is_judged_too(scene: Scen
     assert (scene.ids(), scene.quarantined()) == ([0, 1, 2, 3, 4, 5, 99], before)
 
 
+def test_a_row_that_somebody_adds_just_before_the_commit_is_judged_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check belongs to the snapshot that the statement replaces: after the quarantine's overwrite, and again if it was outrun."""
+    begun: list[int] = []
+
+    def outrun(files: Any, live: Any, *arguments: Any, **more: Any) -> Any:
+        if live.path.endswith("target") and not begun and any("remove" in action for action in arguments[-1]):
+            begun.append(99)
+            row = DeltaTable(scene.places.target).to_pyarrow_table().slice(0, 1)
+            write_deltalake(scene.places.target, row.set_column(0, "id", [begun]).cast(row.schema), mode="append")
+        return put.put(files, live, *arguments, **more)
+
+    monkeypatch.setattr(direct_writer, "put", outrun)
+    assert scene.swap(accept_loss=True).lost == 1
+    scene.goes_on()
+
+
 def test_between_the_two_commits_a_start_is_refused_and_a_seek_mends_the_table_too(scene: Scene) -> None:
     kill_at("swap_quarantine", scene)
     with pytest.raises(Refused, match="--swap` completes it") as error:
