@@ -137,7 +137,9 @@ SET_MARK = "session.conf.set(METADATA, batch_commit.to_json())\n    try:\n      
 OUTER = f"session = SparkSession._instantiatedSession or session\n    {SET_TRANSACTION_ID[0]}"
 RANGE = "OffsetRange(p, starts.get(p, 0), end)"
 RAISE = "            raise\n        finally:\n            self._in_batch = False"
-LEDGER_FIRST = f"""from ingest.delta.batch_commit import Project
+LEDGER_FIRST = f"""from dataclasses import replace
+
+        from ingest.delta.batch_commit import Project
         from ingest.delta.commit import Commit
         from ingest.ledger.ledger_line import lines_of
 
@@ -148,6 +150,8 @@ LEDGER_FIRST = f"""from ingest.delta.batch_commit import Project
         {MERGE}"""
 PLAN = "number, plan, reread = begin(table, spark_number)"
 PLAN_FROM_DATA = f"""{PLAN}
+    from dataclasses import replace
+
     seen = records.groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
     plan = replace(plan, ranges=tuple(OffsetRange(p, first, last + 1) for p, first, last in sorted(map(tuple, seen))))"""
 PROCESS = "report = process(records, number, self._table)"

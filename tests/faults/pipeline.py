@@ -220,8 +220,8 @@ class Pipeline:
 
     def ledgered(self, table: str | None = None) -> set[Number]:
         """The batches in the ledger."""
-        rows = select(self.delta("ledger", table), ["kind", "epoch", "batch"])
-        return {(epoch, batch) for kind, epoch, batch in rows if kind == "batch"}
+        rows = select(self.delta("ledger", table), ["why", "epoch", "batch"])
+        return {(epoch, batch) for why, epoch, batch in rows if why == "batch"}
 
     def epoch(self, table: str | None = None) -> int:
         """The newest epoch in the target; 0 if there is none."""

@@ -1,0 +1,94 @@
+"""Spark's MERGE tells only afterwards what it inserted, so a later commit posts it. The books balance at every moment in between (I4)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.delta.batch_commit import Batch, BatchCommit, State
+from ingest.delta.delta_sql import DataFusion
+from ingest.delta.posting import Posting
+from ingest.ledger.ledger_reader import ledger_lines
+from ingest.run import table_lock
+from ingest.runtime import crash_points
+from tests.integration.desk import Desk
+from tests.integration.lane import Lane, order
+from tests.integration.test_commands import ended
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def by_workers() -> bool:
+    return False
+
+
+def newest(one: Desk | Lane) -> BatchCommit:
+    found = one.log().commit(one.log().newest()).batch_commit
+    assert found is not None
+    return found
+
+
+def posted(batch_commit: BatchCommit) -> list[tuple[int, int, int | None]]:
+    """Batch, rows and present records of the postings that complete an earlier one."""
+    found = [each for each in batch_commit.postings if each.range is None]
+    return [(each.key.batch, each.inserted, each.present) for each in found]
+
+
+def still_open(one: Desk | Lane) -> set[Posting]:
+    """The lines of the ledger that no other one completes."""
+    postings = [line.posting for line in ledger_lines(DataFusion(), one.places)]
+    said = {each.key for each in postings if not each.is_open and each.range is None}
+    return {each for each in postings if each.is_open and each.key not in said}
+
+
+def test_each_batch_is_posted_by_the_next_commit_and_the_last_by_one_of_its_own(desk: Callable[..., Desk]) -> None:
+    one = desk({"n": "INT"})
+    one.batch(order("a"), order("a"), "{")
+    assert [each.read for each in newest(one).opened] == [3] and one.balanced().total.duplicate == 1
+    one.batch(order("a"), order("b"))
+    assert posted(newest(one)) == [(2, 1, 0)]
+    assert one.balanced().total.present == 1
+    one.table.epoch.ledger.append()
+    assert {each.key.batch for each in still_open(one)} == {3}
+    one.batch("{")
+    assert posted(newest(one)) == [(3, 1, 1)]
+    one.balanced()
+    one.table.epoch.finish()
+    assert isinstance(newest(one).case, State) and posted(newest(one)) == [(4, 0, 0)]
+    found = one.balanced()
+    assert (found.unledgered, still_open(one)) == (0, set())
+    assert (found.total.read, found.total.inserted, found.total.present, found.total.duplicate, found.total.quarantined) == (6, 2, 1, 1, 2)
+    one.table = one.open()
+    one.batch(order("c"))
+    one.table.epoch.finish()
+    assert one.balanced().target.found == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direct", [False, True], ids=["spark", "direct"])
+def test_a_batch_whose_run_was_killed_behind_its_commit_is_posted_by_the_next_run(lane: Callable[..., Lane], direct: bool) -> None:
+    """Whoever writes then. Nobody has to do anything before the table balances."""
+    one = lane({"n": "INT"})
+    one.send(order("a"), "{")
+    one.run()
+    one.send(order("a"), order("b"), order("b"), "{")
+    (Path(one.places.lake) / crash_points.SCRATCH).touch()
+    killed = ended(one, "run", "--once", more={"INGEST_WRITER": "spark", "INGEST_FAULT": "after_target:kill@2"})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    table_lock.wait_for(one.places)  # the JVM may still be ending
+    assert newest(one).opened and newest(one).id.epoch == 2
+    one.balanced()
+    total = one.verified().total
+    assert (total.read, total.inserted, total.present, total.duplicate, total.quarantined) == (6, 2, 1, 1, 2)
+    one.forget_tables()
+    one.direct = direct
+    one.send(order("c"))
+    one.run()
+    ((_, first),) = [(commit, each) for commit, each in one.batches() if each.id.epoch == 3]
+    assert isinstance(first.case, Batch) and posted(first) == [(2, 1, 1)]
+    assert still_open(one) == set() and one.verified().total.inserted == 3
+    one.balanced()
