@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from ingest.run import table_lock
+from ingest.runtime import crash_points
 from tests.integration.lane import Lane, order
 from tests.integration.records import contract
-from tests.integration.test_commands import typed
+from tests.integration.test_commands import ended, typed
 from tests.integration.test_erase import files_that_contain
 
 pytestmark = pytest.mark.integration
@@ -98,3 +101,29 @@ def test_replay_drop_rebuild_swap_and_erasure_balance_one_after_the_other(lane: 
     done(one, "run", "--once")
     verified = done(one, "verify")
     assert verified["balanced"] and verified["target"]["found"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", ["direct", "spark"])
+def test_erasures_and_retentions_killed_right_behind_their_commits_balance_at_once(lane: MakeLane, writer: str) -> None:
+    """I4: the commit that removes rows posts them, so nobody has to complete anything first."""
+    one = filled(lane)
+    (Path(one.places.lake) / crash_points.SCRATCH).touch()
+    where = ("erase", "events", "--where", f"mail = '{PERSON}'", "--quarantine-where", f"text LIKE '%{PERSON}%'")
+    before = one.verified()
+    for words, point in (
+        (where, "erase_target"),
+        (where, "erase_quarantine"),
+        (("maintain", "events", "--open-too", "--keep-quarantine", "0s"), "maintain_deleted"),
+    ):
+        killed = ended(one, *words, more={"INGEST_WRITER": writer, "INGEST_FAULT": f"{point}:kill@0"})
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        table_lock.wait_for(one.places)  # the JVM may still be ending
+        one.balanced()
+    found = one.verified()
+    assert found.target.retired > 0 and found.target.found + found.target.retired == before.target.found
+    assert (found.quarantine.retired, found.quarantine.found) == (before.quarantine.found, 0)
+    one.forget_tables()
+    one.send(order("e", n=5))
+    one.run()
+    one.balanced()
