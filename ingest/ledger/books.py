@@ -87,6 +87,11 @@ class Books:
         """The keys of which nobody can say any more how many rows were added: their files are gone."""
         return frozenset(line.posting.key for line in (*self.batches, *self.replays) if line.posting.is_open)
 
+    @property
+    def unposted(self) -> tuple[Line, ...]:
+        """The lines that no commit has yet: what the newest batch of Spark's writer added, as its files say."""
+        return tuple(line for line in self.lines if line.completes and line.id == line.batch_id)
+
     def known(self, key: Key) -> bool:
         """Whether any line adds rows or records of this key."""
         return key in self._known

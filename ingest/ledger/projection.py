@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingest.delta.batch_commit import BatchCommit, Project, Snapshot, Snapshots
+from ingest.delta.batch_commit import BatchCommit, BatchId, Project, Snapshot, Snapshots, State, app_id
 from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.delta_sql import asked
 from ingest.delta.table_writer import TableWriter
-from ingest.ledger.books import logged_lines
+from ingest.ledger.books import logged_lines, read_books
 from ingest.ledger.ledger_line import Line
 from ingest.ledger.ledger_reader import written
 from ingest.runtime.places import Places
@@ -61,11 +63,23 @@ def append(writer: TableWriter, places: Places, logs: Logs, session: SparkSessio
         writer.append_ledger(places, about, [line.row() for line in lines], session)
 
 
-def complete(writer: TableWriter, places: Places) -> None:
-    """Append what the ledger lacks, if there is one. For a command that removes files of old versions."""
+def complete(writer: TableWriter, places: Places, *, alone: bool = False) -> None:
+    """Append what the ledger lacks, if there is one. For a command that removes files of old versions.
+
+    If it is `alone` with the table, it first posts what only these files say: a run in progress would be fenced by that.
+    """
     logs = Logs.of(places, writer.session)
-    if logs.ledger.exists():
-        append(writer, places, logs)
+    if not logs.ledger.exists():
+        return
+    target, quarantine = logs.target.state(), logs.quarantine.state()
+    if alone and target is not None and quarantine is not None:
+        left = asked(places.lake, writer.session, lambda engine: read_books(engine, places)).unposted
+        if left:
+            last = BatchId.of(target.transactions[app_id(places.pipeline, places.table)])
+            statement = BatchId(last.epoch, last.number + 1), str(uuid.uuid4()), Snapshots(target.snapshot, quarantine.snapshot)
+            about = left[-1].contract_hash, left[-1].topic, tuple(line.posting for line in left)
+            writer.post(logs.target, BatchCommit(State(), places.pipeline, places.table, *statement, *about))
+    append(writer, places, logs)
 
 
 @dataclass

@@ -92,7 +92,7 @@ def erase(writer: TableWriter, places: Places, erasure: Erasure, *, history: boo
         )
     rows, records = _found(writer, places, erasure)
     in_kafka = _in_kafka(rows, records, erasure)
-    complete(writer, places)
+    complete(writer, places, alone=True)
     gone = remove(writer, places, rows, places.target, TARGET, "erasure")
     crash_points.at("erase_target", 0)
     also = remove(writer, places, records, places.quarantine, QUARANTINE, "erasure") if erasure.quarantine_where is not None else 0

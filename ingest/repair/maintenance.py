@@ -119,7 +119,8 @@ class Maintenance:
         if not self._log(self.places.target).exists():
             raise table_missing(self.places.name, self.places.target)
         if self.upkeep is not None:
-            complete(self.upkeep.writer, self.places)  # counts by file and by commit, which VACUUM and the log's retention may take away
+            # What VACUUM and the log's retention may take away. A short retention is refused beside a run.
+            complete(self.upkeep.writer, self.places, alone=bool(self.settings.force))
         # The quarantine first: compaction then merges what its retention has left, and the ledger's new file.
         for name in ("quarantine", "target", "ledger", "quality"):
             path = f"{self.places.root}/{name}"

@@ -45,12 +45,12 @@ class Desk:
         self.topic = contract.source.topic
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), contract.pipeline, contract.table)
         self.ends = dict.fromkeys(range(partitions), 0)
-        self.far = FAR
+        self.far, self.topic_id = FAR, TOPIC_ID
         self.table = self.open()
 
     def open(self, seeking: Seeking | None = None) -> Table:
         """Open a new epoch, as the start of a run or a seek does. Spark numbers its batches from 0."""
-        broker = TopicState(TopicId(self.topic, TOPIC_ID), dict.fromkeys(self.ends, (0, self.far)))
+        broker = TopicState(TopicId(self.topic, self.topic_id), dict.fromkeys(self.ends, (0, self.far)))
         if self.direct is not None:
             self.direct = DirectWriter(self.contract)  # as a new process has
         session = None if self.direct is not None else self.session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,15 @@ import pytest
 from ingest.delta.batch_commit import Batch, BatchCommit, State
 from ingest.delta.delta_sql import DataFusion
 from ingest.delta.posting import Posting
-from ingest.ledger.ledger_reader import ledger_lines
+from ingest.delta.stored_rows import QUARANTINE
+from ingest.delta.table_writer import SparkWriter
+from ingest.ledger.ledger_reader import ledger_lines, read_ledger
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.repair.erasure import Erasure, erase
+from ingest.repair.retention import remove, retirable
 from ingest.run import table_lock
 from ingest.runtime import crash_points
-from tests.integration.desk import Desk
+from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import Lane, order
 from tests.integration.test_commands import ended
 
@@ -66,6 +72,40 @@ def test_each_batch_is_posted_by_the_next_commit_and_the_last_by_one_of_its_own(
     one.batch(order("c"))
     one.table.epoch.finish()
     assert one.balanced().target.found == 3
+
+
+@pytest.mark.slow
+def test_what_leaves_an_open_batch_does_not_close_it_and_an_erasure_posts_it_before_its_files_go(desk: Callable[..., Desk]) -> None:
+    one = desk({"n": "INT"})
+    one.batch(order("a"), order("b"), "{", "[")
+    one.table.epoch.ledger.append()
+    writer, at = SparkWriter(one.session.newSession()), datetime.now(UTC) + timedelta(hours=1)
+    gone = retirable(DataFusion(), one.places, at, open_too=True)
+    assert remove(writer, one.places, gone, one.places.quarantine, QUARANTINE, "retention") == 2
+    found = one.balanced()
+    assert (found.total.inserted, found.total.quarantined, found.quarantine.retired) == (2, 2, 2)
+    erase(writer, one.places, Erasure("id = 'a'", None, TOPIC_ID, {}), history=True)
+    found = one.balanced()
+    assert (found.total.inserted, found.target.retired, found.books.unsettled) == (2, 1, frozenset())
+    one.table = one.open()
+    one.batch(order("c"))
+    one.table.epoch.finish()
+    assert (one.balanced().total.inserted, still_open(one)) == (3, set())
+
+
+@pytest.mark.slow
+def test_a_posting_in_a_commit_of_another_topic_is_of_the_batchs_own_topic(desk: Callable[..., Desk]) -> None:
+    """I6: the topic was recreated, and the seek that goes on with it posts the batch before."""
+    one = desk()
+    one.batch(order("a"))
+    one.topic_id = "another"
+    one.table = one.open(Seeking(Aim("earliest"), accept_gap=False, reason="--to earliest"))
+    assert posted(newest(one)) == [(2, 1, 0)]
+    one.batch(order("b"))
+    one.table.epoch.finish()
+    topics = {1: TOPIC_ID, 2: "another"}
+    assert one.balanced().books.topics == topics
+    assert read_ledger(None, one.log("ledger"), one.places.name).topics == topics
 
 
 @pytest.mark.slow
