@@ -92,7 +92,7 @@ DIRECT_MUTANTS = (
     ),
     (
         "a posting's hash leaves out the event ids",
-        f"{BOOKS}what_a_batch_posts_are_the_sums_that_verify_finds_in_the_tables",
+        f"{BOOKS}each_record_is_in_one_place_and_rows_are_summed_with_their_event_ids",
         "I4",
         "batch/staged.py",
         "position_hashes(part.hashes[: part.rows][keep] if len(part.hashes) else None, 0, partitions, offsets)",
@@ -100,7 +100,7 @@ DIRECT_MUTANTS = (
     ),
     (
         "a posting has no hash",
-        f"{BOOKS}what_a_batch_posts_are_the_sums_that_verify_finds_in_the_tables",
+        "unit/delta/test_posting.py::test_postings_are_json_and_come_back",
         "I4",
         "delta/posting.py",
         "[self.quarantine.rows, self.quarantine.offsets, self.quarantine.hash]",
@@ -108,7 +108,7 @@ DIRECT_MUTANTS = (
     ),
     (
         "what is no row is taken for a duplicate",
-        f"{BOOKS}a_batch_with_a_record_in_two_places_or_in_none_is_not_committed",
+        f"{BOOKS}a_record_that_is_nowhere_or_in_two_places_stops_the_batch",
         "I4",
         "batch/staged.py",
         "if len(new) != added.rows or not np.array_equal(np.sort(read), np.sort(placed)):",
@@ -118,7 +118,7 @@ DIRECT_MUTANTS = (
     ),
     (
         "a removal is not posted",
-        f"{BOOKS}what_an_erasure_removes_is_posted_in_its_own_commit",
+        "unit/repair/test_retention.py::test_removed_records_are_posted_by_their_batch_in_the_same_commit",
         "I4",
         "delta/erased_rows.py",
         'Operation("MERGE", parameters, metrics, postings)',

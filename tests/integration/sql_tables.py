@@ -42,7 +42,7 @@ def rules(event_time: str = "at") -> Contract:
 
 def tables(spark: SparkSession, folder: Path) -> Made:
     """Four batches in two partitions (rows, duplicates, three kinds of quarantined records, gaps, an empty batch), two validation runs."""
-    desk = Desk(spark, rules(), folder, partitions=2)
+    desk = Desk(spark, rules(), folder, partitions=2, direct=True)
     whole = {
         "Amount": 12.5,
         "share": 0.25,

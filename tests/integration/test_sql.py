@@ -64,7 +64,7 @@ def test_every_question_has_the_same_answer_in_both_engines(made: Made, both: Bo
     here, there = both(question.of(desk.contract, known, SINCE))
     # Each question has a complete ORDER BY, so the order is part of the answer.
     assert here == there
-    assert bool(here) == (name != "ids-twice")
+    assert bool(here) == (name != "ids-twice" and not name.startswith("books-"))
 
 
 @pytest.mark.parametrize("event_time", ["day", "local"])
@@ -96,9 +96,9 @@ def test_the_questions_report_the_contents_of_the_batches(made: Made, both: Both
         (1, 16, "malformed_json", "again no JSON"),
     ]
     assert [(row[0], *row[5:8]) for row in answer("biggest-gaps")] == [("batch", 10, 22, 7), ("batch", 22, 24, 2)]
-    changes = [(row[1], row[3], row[5], row[6]) for row in answer("changed-since")]
+    changes = [(row[1], row[3], row[6], row[7]) for row in answer("changed-since")]
     batches = [("batch", 2, 20, 20), ("batch", 3, 9, 0), ("batch", 4, 3, 2), ("batch", 5, 0, 0)]
-    assert changes == [("epoch", 1, 0, 0), *batches], "the first start commits its offsets as batch 1"
+    assert changes == [("first", 1, 0, 0), *batches], "the first start commits its offsets as batch 1"
     assert [row[1:5] for row in answer("partitions")] == [(0, 24, 2, 15), (1, 17, 3, 17)]
     failed = [row[1:] for row in answer("failed-expectations")]
     assert failed[0] == ("critical", TOO_MANY["type"], None, None, None, "22", None, "[]", 6)
