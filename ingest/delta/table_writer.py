@@ -178,7 +178,7 @@ class SparkWriter:
             before, after = (sums_at(engine, At(path, own.version - back), columns, ids, only=found) for back in (1, 0))
             gone = {key: each - after.get(key, NOTHING) for key, each in before.items()}
             if wrong := {key: each for key in gone | sums if (each := gone.get(key, NOTHING) - sums.get(key, NOTHING))}:
-                writer.unfenced(self.session, posting(wrong), lambda: writer.append_nothing(self.session, path))
+                writer.correct(self.session, path, posting(wrong))
             sums = gone
         return sum(each.rows for each in sums.values())
 

@@ -49,6 +49,8 @@ VACUUM = {
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     "spark.databricks.delta.vacuum.logging.enabled": "true",
 }
+# Otherwise Delta makes no commit of a statement that changes nothing, and has no transaction id.
+RECORDED = {"spark.databricks.delta.skipRecordingEmptyCommits": "false"}
 SHORT_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 
 # The quality table's columns with values of rows, besides `samples`.
@@ -269,6 +271,12 @@ def unfenced(session: SparkSession, about: BatchCommit, write: Callable[[], obje
                 raise
         finally:
             session.conf.unset(METADATA)
+
+
+def correct(session: SparkSession, table: str, about: BatchCommit) -> None:
+    """Post what an earlier statement has posted wrongly, without a transaction id."""
+    with _set(session, RECORDED):
+        unfenced(session, about, lambda: append_nothing(session, table))
 
 
 @contextmanager
