@@ -56,7 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> ReportLake:
     proofs = Path(made.places.lake) / "proofs/shop/orders"  # the page shows its long path
     proofs.mkdir(parents=True)
     (proofs / "000001.json").write_text('{"made_at": "2026-03-01T12:00:00Z", "ok": true}')
-    made._keep_ledger()
+    made.keep()
     return made
 
 
