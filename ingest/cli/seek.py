@@ -102,8 +102,8 @@ def _do(
         return epoch
 
     epoch = with_writer(contract, places, master, "seek", opened)
-    assert epoch.sought is not None
-    return epoch.sought, epoch.writer.epoch, epoch.healed
+    assert epoch.seek_plan is not None
+    return epoch.seek_plan, epoch.writer.epoch, epoch.healed
 
 
 def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:

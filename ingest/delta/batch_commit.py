@@ -219,7 +219,7 @@ class BatchCommit:
         head: dict[str, Any] = {"oncelake": FORMAT, "kind": self.kind, "pipeline": self.pipeline, "table": self.table}
         head |= {"epoch": self.id.epoch, "batch": self.id.number, "writer": self.writer, **vars(self.case)}
         if self.snapshots is not None:
-            head["looked"] = asdict(self.snapshots)
+            head["snapshots"] = asdict(self.snapshots)
         if self.contract_hash:
             head["contract_hash"] = self.contract_hash
         if self.topic != NO_TOPIC:
@@ -235,14 +235,14 @@ class BatchCommit:
             value = read_json(text or "")
             if value["oncelake"] != FORMAT:
                 return None
-            case, looked = KINDS[value["kind"]], value.get("looked")
+            case, at = KINDS[value["kind"]], value.get("snapshots")
             return BatchCommit(
                 case(**{each.name: value[each.name] for each in fields(case)}),
                 value["pipeline"],
                 value["table"],
                 BatchId(index(value["epoch"]), index(value["batch"])),
                 value["writer"],
-                None if looked is None else Snapshots(**{table: Snapshot(**looked[table]) for table in ("target", "quarantine")}),
+                None if at is None else Snapshots(**{table: Snapshot(**at[table]) for table in ("target", "quarantine")}),
                 value.get("contract_hash", ""),
                 TopicId(value.get("topic", ""), value.get("topic_id", ""), value.get("cluster", "")),
                 of_json(value.get("postings", {})),

@@ -75,7 +75,7 @@ class Epoch:
     """An open epoch: its writer and the offsets where it starts. `read_to` are the positions where the table ends.
 
     `read_before` is the highest offset that earlier batches have reached in this topic, by partition. `epochs_of_topic` are the epochs that
-    read this topic, with this one. `checkpoint` is a folder. `sought` is the plan of a seek. `healed` describes repairs, as notes for the
+    read this topic, with this one. `checkpoint` is a folder. `seek_plan` is the plan of a seek. `healed` describes repairs, as notes for the
     user. `unposted` is what earlier statements could not post: the next commit on the target has it.
     """
 
@@ -87,7 +87,7 @@ class Epoch:
     checkpoint: str
     look_back: LookBack
     ledger: Ledger
-    sought: SeekPlan | None = None
+    seek_plan: SeekPlan | None = None
     healed: tuple[str, ...] = ()
     unposted: list[Posting] = field(default_factory=list)
 
@@ -109,13 +109,13 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class EpochOffsets:
     """The offsets where an epoch starts. `why` is `first` or `seek` if they are to be committed, and None for a later start."""
 
     starts: Mapping[int, int]
     why: Literal["first", "seek"] | None = None
     reason: str = ""
-    sought: SeekPlan | None = None
+    seek_plan: SeekPlan | None = None
 
     def postings(self, epoch: int, read_to: Mapping[int, Position]) -> tuple[Posting, ...]:
         """The postings of these offsets, and of what a seek leaves out and writes off."""
@@ -124,8 +124,8 @@ class Beginning:
             return Posting(Key(epoch, SEEK, 0, each.partition), why, each)
 
         found = [at(self.why or "start", each) for each in empty_ranges(self.starts, read_to)]
-        if self.sought is not None:
-            found += [*(at("gap", gap) for gap in self.sought.gaps), *self.sought.written_off]
+        if self.seek_plan is not None:
+            found += [*(at("gap", gap) for gap in self.seek_plan.gaps), *self.seek_plan.written_off]
         return tuple(found)
 
 
@@ -220,7 +220,7 @@ class _Opening:
         fenced = state.target.epoch == state.quarantine.epoch == writer.epoch  # false if a copy replaced one of them since
         if not fenced or state.next_epoch != writer.epoch + 1 or state.broker is None or state.broker.topic != writer.topic:
             return None
-        beginning = self._begin(state)
+        begin = self._begin(state)
         look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _snapshots(state), self.statements.look)
 
         # 5. Finish what a crash interrupted: set records that became rows to `replayed`, and roll back an uncommitted batch.
@@ -239,13 +239,13 @@ class _Opening:
         # 6. Commit the offsets of a first start or a seek, with what an earlier statement could not post.
         newest = state.target.newest
         unposted = self._completed(newest.version if newest is not None else None, state.target.opened)
-        offsets = beginning.postings(writer.epoch, state.read_to)
-        if beginning.why is not None:
-            case = Start(beginning.reason) if beginning.why == "first" else Seek(beginning.reason)
+        offsets = begin.postings(writer.epoch, state.read_to)
+        if begin.why is not None:
+            case = Start(begin.reason) if begin.why == "first" else Seek(begin.reason)
             seek = writer.batch_commit(case, SEEK, look_back.again(), (*offsets, *unposted))
             self.statements.commit_seek(self.logs.target, seek)
             unposted.clear()
-            crash_points.at("start_sought", 0)
+            crash_points.at("start_offsets", 0)
         look_back.again()
         reached, epochs = self._read_before(state, writer)
         if self.statement is not None:
@@ -258,8 +258,8 @@ class _Opening:
         checkpoint = self._make_checkpoint(writer, look_back.snapshots.target.table_id)
         crash_points.at("start_checkpoint", 0)
         ledger = Ledger(self.places, self.logs, self.statements)
-        starts, sought = beginning.starts, beginning.sought
-        return Epoch(writer, starts, state.read_to, reached, epochs, checkpoint, look_back, ledger, sought, tuple(healed), unposted)
+        starts, seek_plan = begin.starts, begin.seek_plan
+        return Epoch(writer, starts, state.read_to, reached, epochs, checkpoint, look_back, ledger, seek_plan, tuple(healed), unposted)
 
     def read_state(self) -> StartState:
         """Read the start state with the broker's."""
@@ -274,12 +274,12 @@ class _Opening:
         self._begin(state)
         contract_change.refuse_state(self.contract, self.places.target, self.logs.target.state())
 
-    def _begin(self, state: StartState) -> Beginning:
+    def _begin(self, state: StartState) -> EpochOffsets:
         """The offsets of a start's decision or a seek's plan. Raises their refusals."""
         if self.seeking is None:
             return _decided(state, self.contract)
-        sought = counted(self.session, self.places, state, self.seeking)
-        return Beginning(sought.starts, "seek" if state.was_read else "first", self.seeking.reason, sought)
+        seek_plan = counted(self.session, self.places, state, self.seeking)
+        return EpochOffsets(seek_plan.starts, "seek" if state.was_read else "first", self.seeking.reason, seek_plan)
 
     def _completed(self, version: int | None, opened: tuple[Posting, ...]) -> list[Posting]:
         """What a commit of Spark's writer added, for the postings that no later commit completes."""
@@ -317,15 +317,15 @@ class _Opening:
         return folder
 
 
-def _decided(state: StartState, contract: Contract) -> Beginning:
+def _decided(state: StartState, contract: Contract) -> EpochOffsets:
     decision = decide(state, contract.source.starting_offsets)
     if isinstance(decision, Refuse):
         raise decision.error
     if isinstance(decision, Create):
-        return Beginning({})  # the tables are created next, and the offsets are decided then
+        return EpochOffsets({})  # the tables are created next, and the offsets are decided then
     if decision.first:
-        return Beginning(decision.offsets, "first", f"starting_offsets: {contract.source.starting_offsets}")
-    return Beginning(decision.offsets)
+        return EpochOffsets(decision.offsets, "first", f"starting_offsets: {contract.source.starting_offsets}")
+    return EpochOffsets(decision.offsets)
 
 
 def _lost_checkpoints(state: StartState, writer: Writer) -> Iterator[str]:

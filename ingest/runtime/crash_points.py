@@ -21,7 +21,7 @@ from pathlib import Path
 from ingest.runtime.errors import InvalidInput
 
 # In the order in which a start or a seek reaches them.
-STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_sought", "start_checkpoint")
+STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_offsets", "start_checkpoint")
 MAINTAINING = ("maintain_deleted", "maintain_merged", "maintain_compacted")
 # After each commit of the commands that repair a table.
 REPAIRING = (

@@ -30,7 +30,7 @@ def test_a_start_after_a_cut_off_batch_may_be_killed_at_each_step_and_at_the_end
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=60)
     lake.crash("after_quarantine:kill@3")
-    for point in [point for point in STARTING if point != "start_sought"]:
+    for point in [point for point in STARTING if point != "start_offsets"]:
         lake.crash(f"{point}:kill@0")
         assert (lake.written(), lake.written("quarantine")) == ([(1, 2)], [(1, 2), (1, 3)]), point
     assert len([each for each in lake.commits("quarantine") if each.kind == "rollback"]) == 1
@@ -48,7 +48,7 @@ def test_a_seek_and_its_re_read_killed_at_each_step_are_finished_by_the_next_sta
     lake.produce(3200, poison=60)
     lake.complete()
     ends = lake.ends()
-    for point in ("start_target_fenced", "start_fenced", "start_sought"):
+    for point in ("start_target_fenced", "start_fenced", "start_offsets"):
         lake.command("seek", "orders", "--to", "earliest", fault=f"{point}:kill@0").ended(-9)
         lake.command("verify", "--json").ended(0)
     lake.crash("after_replayed:kill@2")

@@ -119,8 +119,8 @@ def test_a_seek(lane: MakeLane, no_java: NoJava) -> None:
     words = ("seek", "events", "--to", "earliest")
     assert no_java.typed(direct, *words, "--dry-run")["starts"] == [[0, 0]]
     done, epoch = no_java.typed(direct, *words), spark.seek("earliest")
-    assert epoch.sought is not None
-    assert done == {"table": direct.places.name, "dry_run": False, "epoch": epoch.writer.epoch, **_row(epoch.sought)}
+    assert epoch.seek_plan is not None
+    assert done == {"table": direct.places.name, "dry_run": False, "epoch": epoch.writer.epoch, **_row(epoch.seek_plan)}
     assert tables(direct) == tables(spark)
     for one in (spark, direct):
         one.run()

@@ -32,7 +32,7 @@ from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_line import lines_of
 from ingest.recovery import epoch
 from ingest.recovery.decision import Create, Refuse, decide
-from ingest.recovery.epoch import Beginning
+from ingest.recovery.epoch import EpochOffsets
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek_offsets import Seeking, plan
@@ -138,18 +138,18 @@ class Driver(Writer):
                 yield
         return True
 
-    def _offsets(self, state: StartState) -> Beginning:
+    def _offsets(self, state: StartState) -> EpochOffsets:
         if self.seeking is not None:
             assert state.broker is not None
             whole = coverage(self.world.tables, state.broker.topic.id)
             sought = plan(state, self.seeking.aim, whole, accept_gap=self.seeking.accept_gap)
-            return Beginning(sought.starts, "seek" if state.was_read else "first", "", sought)
+            return EpochOffsets(sought.starts, "seek" if state.was_read else "first", "", sought)
         decision = decide(state, self.world.setting.starting)
         if isinstance(decision, Refuse):
             raise decision.error
         if isinstance(decision, Create):
             raise Stopped("TABLE_GONE", "the new table is gone")
-        return Beginning(decision.offsets, "first" if decision.first else None)
+        return EpochOffsets(decision.offsets, "first" if decision.first else None)
 
     def _fenced(self, state: Any) -> Doing:
         """Fence, read the state again and start the epoch. False if another writer has this epoch or a later one."""

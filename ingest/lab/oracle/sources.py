@@ -148,7 +148,7 @@ class OracleCommit:
 
     def saw(self, table: str) -> int:
         """The version of target or quarantine that the writer looked at before."""
-        return int((((self.metadata or {}).get("looked") or {}).get(table) or {}).get("version", -1))
+        return int((((self.metadata or {}).get("snapshots") or {}).get(table) or {}).get("version", -1))
 
     def ours(self, app_id: str) -> bool:
         """Whether it is the engine's."""

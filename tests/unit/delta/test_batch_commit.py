@@ -61,7 +61,7 @@ def of(case: Case, number: int, *postings: Posting) -> BatchCommit:
 
 
 HEAD: dict[str, Any] = {"oncelake": 2, "pipeline": "shop", "table": "orders", "epoch": 3, "writer": "w"}
-HEAD["looked"] = {"target": {"table_id": "T", "version": 4, "stamp": "t4"}, "quarantine": {"table_id": "Q", "version": 2, "stamp": "q2"}}
+HEAD["snapshots"] = {"target": {"table_id": "T", "version": 4, "stamp": "t4"}, "quarantine": {"table_id": "Q", "version": 2, "stamp": "q2"}}
 HEAD |= {"contract_hash": "h", "topic": "orders", "topic_id": "topic-id", "cluster": "cluster"}
 BARE: dict[str, Any] = {"oncelake": 2, "pipeline": "shop", "table": "orders", "epoch": 0, "batch": 0, "writer": ""}
 STARTS = [3, 1, 0, 0, 5, 5, None, 0, 0, 0, *EMPTY, *EMPTY]
@@ -117,7 +117,7 @@ DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
     (of(Mark(), 7), HEAD | {"kind": "mark", "batch": 7}),
     (
         BatchCommit(Project(), "shop", "orders", snapshots=SNAPSHOTS),
-        BARE | {"kind": "project", "looked": HEAD["looked"]},
+        BARE | {"kind": "project", "snapshots": HEAD["snapshots"]},
     ),
     (BatchCommit(Check(), "shop", "orders"), BARE | {"kind": "check"}),
     (
@@ -149,7 +149,7 @@ OTHERS = [None, "", "a user's note", "{}", "[]", "1", "null", '{"oncelake":2}', 
 OTHERS += ['{"oncelake":1,"kind":"batch","pipeline":"shop","table":"orders","epoch":3,"batch":7,"writer":"w","ranges":{"0":[5,9]}}']
 OTHERS += [changed(oncelake=1), changed(oncelake=3), changed(kind="rebase"), changed(kind="Batch"), changed(kind=None), changed(kind=[])]
 OTHERS += [changed(batch=-1), changed(batch=None), changed(batch="7"), changed(batch=2**32), changed(epoch=-1), changed(epoch=1.5)]
-OTHERS += [changed(looked={}), changed(looked={"target": {}}), changed(looked=[1])]
+OTHERS += [changed(snapshots={}), changed(snapshots={"target": {}}), changed(snapshots=[1])]
 OTHERS += [changed(postings=[]), changed(postings={"x": []} | {"no reason": [READ.fields()]}), changed(postings={"batch": [[1]]})]
 OTHERS += [changed(postings={"batch": [[*READ.fields()[:5], 4, *READ.fields()[6:]]]}), changed(postings={"batch": 1})]
 OTHERS += [json.dumps({name: value for name, value in json.loads(of(Seek("x"), 1).to_json()).items() if name != "reason"})]

@@ -104,7 +104,10 @@ class Statement:
 
     def head(self) -> dict[str, Any]:
         metadata = {"oncelake": 2, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
-        metadata |= {"writer": f"writer of epoch {self.epoch}", "looked": {table: {"version": at} for table, at in self.snapshots.items()}}
+        metadata |= {
+            "writer": f"writer of epoch {self.epoch}",
+            "snapshots": {table: {"version": at} for table, at in self.snapshots.items()},
+        }
         return metadata | {"topic_id": "" if self.kind == "upkeep" else self.topic_id, "postings": self.postings(), **(self.metadata or {})}
 
     def properties(self) -> CommitProperties:
