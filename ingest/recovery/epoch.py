@@ -75,7 +75,7 @@ class Epoch:
     """An open epoch: its writer and the offsets where it starts. `read_to` are the positions where the table ends.
 
     `read_before` is the highest offset that earlier batches have reached in this topic, by partition. `epochs_of_topic` are the epochs that
-    read this topic, with this one. `checkpoint` is a folder. `seek_plan` is the plan of a seek. `healed` describes repairs, as notes for the
+    read this topic, with this one. `checkpoint` is a folder, `seek_plan` that of a seek. `healed` describes repairs, as notes for the
     user. `unposted` is what earlier statements could not post: the next commit on the target has it.
     """
 
