@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ingest.batch.conflicts import CONFLICT
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit, BatchId, Swap
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 class Swapped:
     """A swap: its epoch, the rows before and after, and the version to which `RESTORE` would go back.
 
-    `lost` rows of the old table are not in the new one, which the caller allowed. `findings_before` are verify's about the old table.
+    The new tables lack `lost` rows and records, which the caller allowed. `findings_before` are verify's about the old table.
     """
 
     epoch: int
@@ -69,7 +70,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
         return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version if done.snapshots is not None else 0)
     state = read_start_state(session, places, logs, lambda: None)
     _refuse_behind(state, newest.ends, first, places.name)
-    counted = logs.target.newest()
+    counted = logs.target.newest(), logs.quarantine.newest()
     lost = _refuse_lacking(session, contract, places, counted, accept_loss=accept_loss)
     cut_off = state.quarantine.replaced is not None  # then verify would find this swap's own records
     findings = () if cut_off else tuple(map(str, _verified(session, contract, places).findings))
@@ -79,19 +80,23 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     rows_before = count_rows(session, places, places.target)
 
     def statement(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
+        replaced = False
         postings = tuple(_postings(at_end.id, books, first, empty_ranges(newest.ends, newest.read_to)))
 
         def still() -> BatchCommit:
             nonlocal counted, lost
             snapshots = look_back.again()
-            if any(commit.added or commit.removed for commit in logs.target.since(counted)):
-                lost = _refuse_lacking(session, contract, places, snapshots.target.version, accept_loss=accept_loss)
-            counted = snapshots.target.version
-            reason = f"ingest rebuild --swap{f' --accept-loss: {lost} rows' if lost else ''}"
+            now = snapshots.target.version, counted[1] if replaced else snapshots.quarantine.version
+            since = [*logs.target.since(counted[0]), *([] if replaced else logs.quarantine.since(counted[1]))]
+            if any(commit.added or commit.removed for commit in since):
+                lost = _refuse_lacking(session, contract, places, now, accept_loss=accept_loss)
+            counted = now
+            reason = f"ingest rebuild --swap{f' --accept-loss: {lost} rows or records' if lost else ''}"
             return replace(at_end, case=Swap(first, reason), snapshots=snapshots, postings=postings)
 
         writer.overwrite(look_back.quarantine, shadow.quarantine, lambda: replace(still(), postings=()))
         look_back.moved()
+        replaced = True
         crash_points.at("swap_quarantine", 0)
         commit = writer.overwrite(look_back.target, shadow.target, still)
         crash_points.at("swap_target", 0)
@@ -137,30 +142,39 @@ def _refuse_behind(before: StartState, ends: Mapping[int, int], first: int, name
         )
 
 
-def _refuse_lacking(session: SparkSession | None, contract: Contract, places: Places, version: int, *, accept_loss: bool) -> int:
-    """How many rows of this version of the table are in neither the shadow's target, by event id, nor its quarantine, by position.
+def _refuse_lacking(
+    session: SparkSession | None, contract: Contract, places: Places, versions: tuple[int, int], *, accept_loss: bool
+) -> int:
+    """How many rows and open records of these versions of target and quarantine the shadow lacks.
 
-    Kafka has expired or compacted their records since, or somebody added them by hand. Raises Refused SHADOW_LACKS if there are any.
+    It has a row by event id, or in its quarantine by position, and a record by position in one of its tables. Conflicting duplicates are
+    left out: under another contract one may be a duplicate. Kafka has expired or compacted what it lacks, or somebody added the rows by
+    hand. Raises Refused SHADOW_LACKS if there are any.
     """
     shadow = shadow_of(places)
     same = " AND ".join(f"r.`{name}` = s.`{name}`" for name in event_id_columns(contract))
     found = (
         f"SELECT r._partition AS p, r._offset AS o FROM {{rows}} r LEFT ANTI JOIN {{there}} s ON {same} "
-        "LEFT ANTI JOIN {records} q ON r._partition = q.`partition` AND r._offset = q.`offset`"
+        "LEFT ANTI JOIN {records} q ON r._partition = q.`partition` AND r._offset = q.`offset` "
+        "UNION ALL SELECT k.`partition` AS p, k.`offset` AS o FROM {kept} k "
+        "LEFT ANTI JOIN {there} s ON k.`partition` = s._partition AND k.`offset` = s._offset "
+        "LEFT ANTI JOIN {records} q ON k.`partition` = q.`partition` AND k.`offset` = q.`offset` "
+        f"WHERE k.state = 'open' AND k.reason_code <> '{CONFLICT}'"
     )
-    tables = {"rows": At(places.target, version), "there": At(shadow.target), "records": At(shadow.quarantine)}
+    tables = {"rows": At(places.target, versions[0]), "there": At(shadow.target), "records": At(shadow.quarantine)}
+    tables["kept"] = At(places.quarantine, versions[1])
 
     def asked_for(sql: str) -> list[dict[str, Any]]:
         return asked(places.lake, session, lambda engine: engine.ask(sql, **tables))
 
     lost = int(asked_for(f"SELECT count(*) AS n FROM ({found}) f")[0]["n"])
     if lost and not accept_loss:
-        some = ", ".join(f"{row['p']}:{row['o']}" for row in asked_for(f"{found} ORDER BY p, o LIMIT 5"))
+        some = ", ".join(f"{row['p']}:{row['o']}" for row in asked_for(f"SELECT p, o FROM ({found}) f ORDER BY p, o LIMIT 5"))
         raise Refused(
             "SHADOW_LACKS",
-            f"{lost:,} rows of {places.name} are not in its shadow, such as those at {some} (partition:offset): Kafka has expired or "
-            "compacted their records since the shadow was begun, or somebody added the rows by hand.",
-            expected="a shadow with every event id of the table.",
+            f"{lost:,} rows and quarantined records of {places.name} are not in its shadow, such as those at {some} (partition:offset): "
+            "Kafka has expired or compacted their records since the shadow was begun, or somebody added the rows by hand.",
+            expected="a shadow with every event id of the table, and every open record of its quarantine.",
             remedy=f"`ingest compare {places.target} {shadow.target}` shows them. `ingest rebuild {places.name} --restart` takes over what "
             "Kafka has expired; if the rest may go, --swap --accept-loss.",
         )

@@ -79,7 +79,7 @@ DIRECT_MUTANTS = (
         f"{SWAP}a_row_that_somebody_adds_after_the_first_look_is_judged_too",
         "I8",
         "repair/swap.py",
-        "if any(commit.added or commit.removed for commit in logs.target.since(counted)):",
+        "if any(commit.added or commit.removed for commit in since):",
         "if False:",
     ),
     (

@@ -202,10 +202,29 @@ def test_a_row_that_somebody_adds_after_the_first_look_is_judged_too(scene: Scen
         scene.goes_on()
         return
     before = scene.quarantined()
-    with pytest.raises(Refused, match="1 rows") as error:
+    with pytest.raises(Refused, match="1 rows and quarantined records") as error:
         scene.swap(ask=ask)
     assert error.value.code == "SHADOW_LACKS"
     assert (scene.ids(), scene.quarantined()) == ([0, 1, 2, 3, 4, 5, 99], before)
+
+
+@pytest.mark.parametrize("state", ["open", "dropped"])
+def test_an_open_record_that_only_the_old_quarantine_has_is_not_lost_silently(scene: Scene, state: str) -> None:
+    """Compaction has removed it from Kafka before the shadow came to it. What somebody has dropped may go."""
+    record = DeltaTable(scene.places.quarantine).to_pyarrow_table().slice(0, 1)
+    for name, value in {"offset": 99, "state": state, "reason_code": "malformed_json"}.items():
+        at = record.column_names.index(name)
+        record = record.set_column(at, record.schema.field(at), [[value]])
+    write_deltalake(scene.places.quarantine, record, mode="append")
+    if state == "dropped":
+        scene.swap()
+        scene.goes_on()
+        return
+    with pytest.raises(Refused, match="1 rows and quarantined records") as error:
+        scene.swap()
+    assert error.value.code == "SHADOW_LACKS" and ":99 " in error.value.found
+    assert scene.swap(accept_loss=True).lost == 1
+    scene.goes_on()
 
 
 def test_a_row_that_somebody_adds_just_before_the_commit_is_judged_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
