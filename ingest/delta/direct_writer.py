@@ -33,7 +33,7 @@ from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import definitions
 from ingest.delta.table_rows import linked
 from ingest.delta.table_state import TableState
-from ingest.runtime.errors import Bug, RunStopped
+from ingest.runtime.errors import Bug, IngestError, RunStopped
 from ingest.runtime.files import LocalFiles, local_path
 from ingest.runtime.places import Places
 
@@ -264,11 +264,10 @@ class DirectWriter:
 
     def finish(self) -> None:
         """At the end of a run that ends by itself: write checkpoints, for the next start and for readers. Raises nothing."""
-        for table in self._tables.values():
+        for path, table in self._tables.items():
             self._checkpoints.write_at_end(table)
-            if table.ids is not None:
-                with suppress(OSError):
-                    table.ids.tidy(table)
+            with suppress(IngestError):
+                self.tidy_ids(path)  # looks: the upkeep may have committed, and has made the segments of files that are not known here
 
 
 def _refuse_unpartitioned(table: LiveTable, actions: Sequence[Mapping[str, Any]]) -> None:

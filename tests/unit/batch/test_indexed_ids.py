@@ -147,6 +147,20 @@ def test_a_compaction_leaves_no_file_to_be_read_by_a_batch(kind: str, shape: tup
     assert read == []
 
 
+def test_the_end_of_a_run_keeps_what_its_upkeep_has_indexed(tmp_path: Path) -> None:
+    """The upkeep's last commit comes after the last batch, which does not know its files."""
+    desk, ids = LocalDesk(contract(), tmp_path), random_ids(4 * FAN_IN)
+    for at in range(FAN_IN):
+        write(desk, ids[at * 4 : at * 4 + 4])
+    for _ in range(2):  # of few ids, the bounds of some files are narrow
+        write(desk, ids)
+    Caretaker(compacts=True).tend(None, desk.places, lambda: False)
+    desk.writer.finish()
+    target, index = live(desk), IdIndex.of(desk.places)
+    assert index is not None and len(target.live) < FAN_IN
+    assert len(index.covered(target, SCHEMA, list(target.live.values()))) == len(target.live)
+
+
 def adds(desk: LocalDesk, rows: Sequence[Any]) -> None:
     """Many small files with the rows that are there: somebody appends them again."""
     table = live(desk)
