@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewPartitions
 
 from ingest.kafka.intervals import Intervals
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.log.fetch import TopicReader
+from ingest.kafka.log.fetch import Reach, TopicReader
 from ingest.kafka.log.log_reader import records_at, scan, stretches
 from ingest.kafka.log.partition_scan import Isolation, Kind, PartitionScan
 from ingest.kafka.log.record_batch import Compression
@@ -246,6 +247,15 @@ def test_errors_name_the_topic_the_partition_and_the_broker(broker: Broker, topi
         TopicReader(KafkaOptions(broker.bootstrap_servers), "no-such-topic")
     with pytest.raises(InvalidEnvironment, match=r"BROKER_UNREACHABLE.*127\.0\.0\.1:1 "):
         TopicReader(KafkaOptions("127.0.0.1:1"), name, answer_within_s=0.5)
+
+
+def test_a_partition_that_was_added_since_has_leader_epochs_too(broker: Broker, topic: Topic) -> None:
+    """A run goes on when its topic gets more partitions."""
+    name = topic(1)
+    with reading(broker, name) as reader, admin(broker.bootstrap_servers, timeout_s=30) as client:
+        assert reader.reaches({0: 0}) == {0: Reach(0, 0)}
+        client.create_partitions({name: NewPartitions(2)})
+        assert reader.reaches({0: 0, 1: 0}) == {0: Reach(0, 0), 1: Reach(0, 0)}
 
 
 def test_a_broker_that_goes_away_is_reported_within_the_deadline(tmp_path: object) -> None:

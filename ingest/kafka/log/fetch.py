@@ -108,6 +108,7 @@ class TopicReader(AbstractContextManager["TopicReader"]):
 
         A `committed` fetch ends at the last stable offset and returns the index of aborted transactions. It still returns aborted records.
         """
+        self._refuse_unknown(partition)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def request() -> Any:
@@ -134,7 +135,7 @@ class TopicReader(AbstractContextManager["TopicReader"]):
     def reaches(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
         """How far the log of a leader epoch reaches, by partition: one request to each leader. Empty if the brokers are too old to say.
 
-        Raises InvalidInput PARTITION_UNKNOWN.
+        A partition that was added to the topic meanwhile is looked up.
         """
 
         def request(partitions: Iterable[int]) -> Any:
@@ -171,6 +172,8 @@ class TopicReader(AbstractContextManager["TopicReader"]):
         self.close()
 
     def _offset(self, partition: int, spec: OffsetSpec, level: IsolationLevel) -> int:
+        self._refuse_unknown(partition)
+
         def request() -> Any:
             at = _ListTopic.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=int(spec))
             return ListOffsetsRequest(isolation_level=level, topics=[_ListTopic(name=self.topic, partitions=[at])], min_version=2)
@@ -183,13 +186,7 @@ class TopicReader(AbstractContextManager["TopicReader"]):
         assert found is not None
         return found
 
-    def _ask(
-        self, partition: int, request: Callable[[], Any], answer: Callable[[Any], tuple[int, T]], missing: int | None = None
-    ) -> T | None:
-        """Send the request to the partition's leader. Retries retriable errors until the deadline.
-
-        Returns None if the answer is the error `missing`.
-        """
+    def _refuse_unknown(self, partition: int) -> None:
         if partition not in self.partitions:
             existing = f"{self.partitions[0]} to {self.partitions[-1]}" if self.partitions else "none"
             raise InvalidInput(
@@ -198,6 +195,14 @@ class TopicReader(AbstractContextManager["TopicReader"]):
                 expected=f"one of its partitions: {existing}.",
                 remedy="correct --partition.",
             )
+
+    def _ask(
+        self, partition: int, request: Callable[[], Any], answer: Callable[[Any], tuple[int, T]], missing: int | None = None
+    ) -> T | None:
+        """Send the request to the partition's leader. Retries retriable errors until the deadline.
+
+        Returns None if the answer is the error `missing`.
+        """
         deadline = time.monotonic() + self._answer_within_s
         while True:
             try:
