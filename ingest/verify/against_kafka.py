@@ -89,7 +89,7 @@ def against_kafka(
     findings: list[Finding] = []
     ids, decode, read_again = event_id_columns(contract), None, reader_of(contract, topic.id)
     with TopicReader(kafka, topic.name) as reader:
-        for partition, (start, end) in taken_back(reader.reaches, _read_to(logs[0], places.name, topic.id)).items():
+        for partition, (start, end) in taken_back(reader, _read_to(logs[0], places.name, topic.id)).items():
             what = "were read, and the topic's log has lost them: its leader was elected without them"
             findings.append(Finding("LOG_TRUNCATED", what, partition=partition, start_offset=start, end_offset=end))
         for partition in sorted({at.partition for _, at in here}):

@@ -215,6 +215,8 @@ def test_records_removed_by_compaction_are_holes(broker: Broker, topic: Topic) -
         assert any(s.kind is Kind.COMMITTED and s.batch and not s.batch.dense for s in stretches(reader, 0, 0, end))
         assert [r.offset for r in records_at(reader, 0, range(43, 49))] == [43, 44, 45, 46, 47, 48]
         assert again.unverifiable == Intervals.of()
+        # Of the records one by one, whole batches are gone. Of the first batch, its span is left.
+        assert {reader.epoch_at(0, at) for at in again.holes.offsets().tolist()} == {0, None}
 
 
 def test_deleted_records_are_expired_and_unverifiable(broker: Broker, topic: Topic) -> None:
@@ -228,6 +230,7 @@ def test_deleted_records_are_expired_and_unverifiable(broker: Broker, topic: Top
     assert (found.bounds.log_start, list(found.unverifiable)) == (4, [(0, 4)])
     with reading(broker, name) as reader:
         assert [record.offset for record in records_at(reader, 0, range(10))] == list(range(4, 10))
+        assert [reader.epoch_at(0, at) for at in (3, 4, 9, 10)] == [None, 0, 0, None]
 
 
 def test_a_log_that_takes_many_fetches_is_read_to_its_end(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ kafka-python's network client (the `_client` of its consumer) and protocol class
 from __future__ import annotations
 
 import logging
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -31,6 +32,8 @@ FETCH_BYTES = 8 * 2**20
 # kafka-python's network client limits a reply to 1 MB by default; this is the limit of its consumer.
 _REPLY_BYTES_MAX = 100_000_000
 _WAIT_MS = 500
+# The beginning of a record batch: base offset, length and leader epoch.
+_BATCH_HEAD = struct.Struct(">qii")
 _RETRY_AFTER_MS = 50
 
 _FetchTopic = FetchRequest.FetchTopic
@@ -163,6 +166,14 @@ class TopicReader(AbstractContextManager["TopicReader"]):
             assert reach is not None
             found[partition] = reach
         return found
+
+    def epoch_at(self, partition: int, offset: int) -> int | None:
+        """The leader epoch of the record batch that spans an offset; None if there is none: it has expired, or was compacted away."""
+        found = self.fetch(partition, offset, committed=False, bytes_max=1)  # still a whole batch
+        if found is None or len(found.data) < _BATCH_HEAD.size:
+            return None
+        base, _, epoch = _BATCH_HEAD.unpack_from(found.data)
+        return epoch if base <= offset else None
 
     def close(self) -> None:
         """Close the connections to the brokers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
@@ -16,8 +17,14 @@ from ingest.kafka.log.fetch import ANSWER_WITHIN_S, Reach, TopicReader
 from ingest.kafka.offsets import OffsetRange, Position
 from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
-Ask = Callable[[Mapping[int, int]], Mapping[int, Reach]]
-"""Asks for an epoch by partition, as `TopicReader.reaches` does."""
+
+class Log(Protocol):
+    """What a TopicReader knows of a topic's log."""
+
+    def reaches(self, epochs: Mapping[int, int]) -> Mapping[int, Reach]: ...
+
+    def epoch_at(self, partition: int, offset: int) -> int | None: ...
+
 
 Taken = dict[int, tuple[int, int]]
 """The offsets [start, end) that the log has lost, by partition."""
@@ -61,7 +68,7 @@ class LeaderEpochs:
         try:
             if self._reader is None:
                 self._reader = TopicReader(self._kafka, self._topic)
-            return with_epochs(self._reader.reaches, ranges, read)
+            return with_epochs(self._reader, ranges, read)
         except InvalidEnvironment:
             self.close()
             raise
@@ -78,17 +85,17 @@ def ask_taken_back(kafka: KafkaOptions, topic: str, read: Mapping[int, Position]
     if not read:
         return {}
     with TopicReader(kafka, topic, answer_within_s=within_s) as reader:
-        return taken_back(reader.reaches, {partition: each for partition, each in read.items() if partition in reader.partitions})
+        return taken_back(reader, {partition: each for partition, each in read.items() if partition in reader.partitions})
 
 
-def taken_back(ask: Ask, read: Mapping[int, Position]) -> Taken:
+def taken_back(log: Log, read: Mapping[int, Position]) -> Taken:
     """The offsets before these positions that the topic's log has lost."""
-    reaches = ask({partition: each.leader_epoch for partition, each in read.items()})
-    found = {partition: _lost(read[partition], reach) for partition, reach in sorted(reaches.items())}
+    reaches = log.reaches({partition: each.leader_epoch for partition, each in read.items()})
+    found = {partition: _lost(log, partition, read[partition], reach) for partition, reach in sorted(reaches.items())}
     return {partition: lost for partition, lost in found.items() if lost is not None}
 
 
-def with_epochs(ask: Ask, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[tuple[OffsetRange, ...], Taken]:
+def with_epochs(log: Log, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[tuple[OffsetRange, ...], Taken]:
     """The ranges of a batch with the leader epoch of the record before each end, and what the log has lost before these ends.
 
     `read` are positions up to which the table was read: those where a range starts are checked. Call it before the records are read: an
@@ -97,15 +104,15 @@ def with_epochs(ask: Ask, ranges: Sequence[OffsetRange], read: Mapping[int, Posi
     """
     read = {r.partition: read[r.partition] for r in ranges if r.partition in read and read[r.partition].offset == r.start}
     asked = {r.partition: read[r.partition].leader_epoch if r.partition in read else 0 for r in ranges if r.partition in read or len(r)}
-    reaches = ask(asked) if asked else {}
+    reaches = log.reaches(asked) if asked else {}
     found: list[OffsetRange] = []
     taken: Taken = {}
     for each in ranges:
         at, reach = read.get(each.partition), reaches.get(each.partition)
         epoch = at.leader_epoch if at is not None else None
-        lost = _lost(at, reach) if at is not None and reach is not None else None
+        lost = _lost(log, each.partition, at, reach) if at is not None and reach is not None else None
         if lost is None and reach is not None and reach.end >= 0 and len(each):
-            reach = _covering(ask, each, asked[each.partition], reach)
+            reach = _covering(log, each, asked[each.partition], reach)
             epoch = reach.leader_epoch
             lost = (reach.end, each.end) if reach.end < each.end else None
         if lost is not None:
@@ -119,14 +126,16 @@ def named(taken: Mapping[int, tuple[int, int]]) -> str:
     return ", ".join(f"partition {partition} [{start}, {end})" for partition, (start, end) in sorted(taken.items()))
 
 
-def _lost(at: Position, reach: Reach) -> tuple[int, int] | None:
-    if reach.leader_epoch == at.leader_epoch and reach.end >= at.offset:
+def _lost(log: Log, partition: int, at: Position, reach: Reach) -> tuple[int, int] | None:
+    # A replica that was made after a compaction knows no epoch of which it got no record. So only a record of another epoch counts.
+    same = reach.leader_epoch == at.leader_epoch
+    if reach.end >= at.offset and (same or log.epoch_at(partition, at.offset - 1) in (None, at.leader_epoch)):
         return None
     # With another epoch in its place, or with none that the leader knows, at least the last record is another one.
     return max(0, min(reach.end, at.offset - 1) if reach.end >= 0 else at.offset - 1), at.offset
 
 
-def _covering(ask: Ask, range_: OffsetRange, epoch: int, reach: Reach) -> Reach:
+def _covering(log: Log, range_: OffsetRange, epoch: int, reach: Reach) -> Reach:
     """The answer for the lowest epoch whose log reaches the end of the range; if there is none, that for the newest epoch.
 
     `reach` is the answer for `epoch`, which is not above it. Few epochs lie between two batches; a first batch starts at epoch 0.
@@ -138,7 +147,7 @@ def _covering(ask: Ask, range_: OffsetRange, epoch: int, reach: Reach) -> Reach:
     above = reach
     while high is None or high - low > 1:
         middle = low + step if high is None else (low + high) // 2
-        found = ask({range_.partition: middle})[range_.partition]
+        found = log.reaches({range_.partition: middle})[range_.partition]
         if 0 <= found.end < range_.end:
             low, below, step = middle, found, 2 * step
         else:

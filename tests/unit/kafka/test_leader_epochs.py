@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,20 +18,24 @@ pytestmark = pytest.mark.unit
 
 @dataclass
 class Leader:
-    """The log of one partition: the epoch of each offset, and where each epoch starts. It answers as Kafka's LeaderEpochFileCache does."""
+    """The log of one partition: the epoch of each offset (None: compacted away), and where each epoch starts. It answers as Kafka's
+    LeaderEpochFileCache does, in a replica that has only these records."""
 
-    records: list[int]
+    records: Sequence[int | None]
     newest: int  # the leader's own epoch, which it knows before its first record
     asked: int = field(default=0)
 
-    def __call__(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
+    def reaches(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
         self.asked += 1
-        starts = {self.newest: len(self.records)} | {e: self.records.index(e) for e in reversed(self.records)}
+        starts = {self.newest: len(self.records)} | {e: self.records.index(e) for e in reversed(self.records) if e is not None}
         return {partition: self._reach(epoch, starts) for partition, epoch in epochs.items()}
 
-    @staticmethod
-    def of(*epochs: int, newest: int | None = None) -> Leader:
-        return Leader([*epochs], epochs[-1] if newest is None else newest)
+    def epoch_at(self, partition: int, offset: int) -> int | None:
+        return self.records[offset]
+
+    @classmethod
+    def of(cls, *epochs: int, newest: int | None = None) -> Leader:
+        return cls([*epochs], epochs[-1] if newest is None else newest)
 
     def _reach(self, epoch: int, starts: Mapping[int, int]) -> Reach:
         if epoch > self.newest:
@@ -75,14 +79,28 @@ def test_a_longer_log_of_an_older_epoch_is_another_log_too() -> None:
     assert taken_back(Leader.of(1, 1, 1, 1, 1, 3, 3), {0: at}) == {0: (3, 4)}
 
 
+def test_a_replica_that_was_made_after_a_compaction_has_the_same_log() -> None:
+    """It has no record of the epoch, so it knows nothing of it, and gives the epoch before."""
+    at = read(Leader.of(1, 1, 2, 2, 3), 4)
+    now = Leader([1, 1, None, None, 3, 5], 5)
+    assert now.reaches({0: at.leader_epoch}) == {0: Reach(1, 4)}
+    assert taken_back(now, {0: at}) == {}
+    (found,), taken = with_epochs(now, [OffsetRange(0, 4, 6)], {0: at})
+    assert (found.leader_epoch, taken) == (5, {})
+
+
 def test_an_epoch_that_the_leader_has_never_heard_of_is_another_log() -> None:
     assert taken_back(Leader.of(1, 1, 1), {0: Position(2, 7)}) == {0: (1, 2)}
 
 
 def test_brokers_without_epochs_are_not_judged_and_give_none() -> None:
-    (found,), taken = with_epochs(lambda _: {}, [OffsetRange(0, 0, 4)], {})
-    assert (found.leader_epoch, taken, taken_back(lambda _: {}, {0: Position(4, 1)})) == (None, {}, {})
-    (found,), taken = with_epochs(lambda epochs: dict.fromkeys(epochs, Reach(-1, -1)), [OffsetRange(0, 0, 4)], {})
+    class Old(Leader):
+        def reaches(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
+            return {}
+
+    (found,), taken = with_epochs(Old.of(0), [OffsetRange(0, 0, 4)], {})
+    assert (found.leader_epoch, taken, taken_back(Old.of(0), {0: Position(4, 1)})) == (None, {}, {})
+    (found,), taken = with_epochs(Leader.of(newest=-1), [OffsetRange(0, 0, 4)], {})
     assert (found.leader_epoch, taken) == (None, {})
 
 
