@@ -7,6 +7,7 @@ does: the logs of two leaders are equal up to the end of the last epoch that bot
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -25,6 +26,10 @@ class Log(Protocol):
 
     def epoch_at(self, partition: int, offset: int) -> int | None: ...
 
+
+# As long as a batch waits for a lost broker (topic.py).
+BACK_WITHIN_S = 90.0
+ASKED_AGAIN_AFTER_S = 0.5
 
 Taken = dict[int, tuple[int, int]]
 """The offsets [start, end) that the log has lost, by partition."""
@@ -45,24 +50,29 @@ class LeaderEpochs:
 
         Raises RunStopped LOG_TRUNCATED, the errors of `still_ours`, and the codes of TopicReader as RunStopped.
         """
-        try:
-            found, taken = self._asked(ranges, read)
-        except InvalidEnvironment:
-            self._still_ours()
+        deadline, once = time.monotonic() + BACK_WITHIN_S, False
+        while True:
             try:
                 found, taken = self._asked(ranges, read)
             except InvalidEnvironment as error:
-                raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(self._table) from error
-        if taken:
+                if time.monotonic() > deadline:
+                    raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(self._table) from error
+                self._still_ours()
+                time.sleep(ASKED_AGAIN_AFTER_S)  # other brokers may know the topic while a leader is still absent
+                continue
+            if not taken:
+                return found
             self._still_ours()  # another topic has another log
-            raise RunStopped(
-                "LOG_TRUNCATED",
-                f"topic {self._topic} has lost {named(taken)} while {self._table} read it: its leader was elected without them. Nothing of "
-                "the current batch was written.",
-                expected="a log that only grows: an unclean election, or a broker that lost files, took records back.",
-                remedy="run again: it continues if no committed batch has read them, and says else what to do.",
-            )
-        return found
+            if once:
+                raise RunStopped(
+                    "LOG_TRUNCATED",
+                    f"topic {self._topic} has lost {named(taken)} while {self._table} read it: its leader was elected without them. "
+                    "Nothing of the current batch was written.",
+                    expected="a log that only grows: an unclean election, or a broker that lost files, took records back.",
+                    remedy="run again: it continues if no committed batch has read them, and says else what to do.",
+                )
+            once = True
+            self.close()  # a leader that was replaced a moment ago may not know it yet, and its log ends there: the leaders are looked up
 
     def _asked(self, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[tuple[OffsetRange, ...], Taken]:
         try:

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log import leader_epochs
 from ingest.kafka.log.fetch import Reach
-from ingest.kafka.log.leader_epochs import taken_back, with_epochs
+from ingest.kafka.log.leader_epochs import LeaderEpochs, taken_back, with_epochs
 from ingest.kafka.offsets import OffsetRange, Position
+from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
 pytestmark = pytest.mark.unit
 
@@ -136,3 +139,49 @@ def test_each_position_has_the_epoch_of_its_record_and_exactly_what_was_lost_is_
     cut, elected = data.draw(st.integers(0, len(records))), records[-1] + data.draw(st.integers(1, 3))
     now = Leader(records[:cut] + [elected] * data.draw(st.integers(0, 30)), elected)
     assert taken_back(now, {0: at}) == ({0: (cut, at.offset)} if cut < at.offset else {})
+
+
+def asking(monkeypatch: pytest.MonkeyPatch, *answers: Leader | InvalidEnvironment) -> LeaderEpochs:
+    """With these answers over each connection in turn."""
+    left = [*answers]
+
+    class Connection:
+        def __init__(self, *_: object) -> None:
+            self._log = left.pop(0)
+
+        def reaches(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
+            if isinstance(self._log, InvalidEnvironment):
+                raise self._log
+            return self._log.reaches(epochs)
+
+        def epoch_at(self, partition: int, offset: int) -> int | None:
+            assert isinstance(self._log, Leader)
+            return self._log.epoch_at(partition, offset)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(leader_epochs, "TopicReader", Connection)
+    monkeypatch.setattr(leader_epochs, "ASKED_AGAIN_AFTER_S", 0.0)
+    return LeaderEpochs(KafkaOptions("127.0.0.1:1"), "t", "shop.orders", lambda: None)
+
+
+NEXT, READ = [OffsetRange(0, 3, 5)], {0: Position(3, 1)}
+
+
+def test_a_leader_that_was_replaced_and_does_not_know_it_yet_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log ends where the new leader's goes on."""
+    deposed = Leader.of(0, 0, 1, 1)
+    (found,) = asking(monkeypatch, deposed, Leader.of(0, 0, 1, 1, 2)).with_epochs(NEXT, READ)
+    assert found.leader_epoch == 2
+    with pytest.raises(RunStopped, match=r"LOG_TRUNCATED.*partition 0 \[4, 5\)"):
+        asking(monkeypatch, deposed, deposed).with_epochs(NEXT, READ)
+
+
+def test_a_leader_that_is_away_for_several_answers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = InvalidEnvironment("BROKER_UNREACHABLE", "no leader.", expected="one.", remedy="wait.")
+    (found,) = asking(monkeypatch, *[away] * 4, Leader.of(0, 0, 1, 1, 2)).with_epochs(NEXT, READ)
+    assert found.leader_epoch == 2
+    monkeypatch.setattr(leader_epochs, "BACK_WITHIN_S", -1.0)
+    with pytest.raises(RunStopped, match="BROKER_UNREACHABLE"):
+        asking(monkeypatch, away).with_epochs(NEXT, READ)
