@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions
+from kafka.protocol.broker_version_data import BrokerVersionData
 
 from ingest.kafka.intervals import Intervals
 from ingest.kafka.kafka_options import KafkaOptions
@@ -259,6 +260,16 @@ def test_a_partition_that_was_added_since_has_leader_epochs_too(broker: Broker, 
         assert reader.reaches({0: 0}) == {0: Reach(0, 0)}
         client.create_partitions({name: NewPartitions(2)})
         assert reader.reaches({0: 0, 1: 0}) == {0: Reach(0, 0), 1: Reach(0, 0)}
+
+
+@pytest.mark.parametrize(("version", "found"), [((2, 2), {}), ((2, 3), {0: Reach(0, 0)})])
+def test_brokers_that_refuse_leader_epochs_to_clients_are_not_asked(
+    version: tuple[int, int], found: dict[int, Reach], broker: Broker, topic: Topic
+) -> None:
+    with reading(broker, topic(1)) as reader:
+        for connection in reader._client._manager._conns.values():
+            connection.broker_version_data = BrokerVersionData(version)
+        assert reader.reaches({0: 0}) == found
 
 
 def test_a_broker_that_goes_away_is_reported_within_the_deadline(tmp_path: object) -> None:

@@ -143,7 +143,8 @@ class TopicReader(AbstractContextManager["TopicReader"]):
 
         def request(partitions: Iterable[int]) -> Any:
             asked = [_EpochTopic.OffsetForLeaderPartition(partition=p, current_leader_epoch=-1, leader_epoch=epochs[p]) for p in partitions]
-            return OffsetForLeaderEpochRequest(replica_id=-1, topics=[_EpochTopic(topic=self.topic, partitions=asked)])
+            # Before version 3 (Kafka 2.3), brokers with ACLs refuse it to everybody but brokers.
+            return OffsetForLeaderEpochRequest(replica_id=-1, topics=[_EpochTopic(topic=self.topic, partitions=asked)], min_version=3)
 
         def answer(reply: Any) -> tuple[int, Reach]:
             (each,) = reply.topics[0].partitions
