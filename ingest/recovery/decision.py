@@ -169,7 +169,7 @@ def _broker_refusals(state: StartState, broker: TopicState, newest: Newest) -> I
         yield refusals.records_expired(name, broker.topic.name, expired)
     if behind := [(p, at, broker.bounds[p][1]) for p, at in needed.items() if at > broker.bounds[p][1]]:
         yield refusals.broker_behind(name, broker.topic.name, behind)
-    if taken := {p: offsets for p, offsets in state.taken_back.items() if needed.get(p, 0) <= broker.bounds[p][1]}:
+    if taken := {p: offsets for p, offsets in state.taken_back.items() if p in needed and needed[p] <= broker.bounds[p][1]}:
         yield refusals.log_truncated(name, broker.topic.name, taken)
     if open_ := [(p, at, broker.decided[p]) for p, at in needed.items() if broker.decided.get(p, at) < at <= broker.bounds[p][1]]:
         yield refusals.offsets_undecided(name, broker.topic.name, open_)
