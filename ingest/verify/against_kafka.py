@@ -5,7 +5,7 @@ A record that is in neither target nor quarantine must be a duplicate (lost_reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from ingest.kafka.log.log_reader import scan
 from ingest.kafka.offsets import Position
 from ingest.kafka.topic import Topic
 from ingest.ledger.books import Books
-from ingest.ledger.ledger_line import Line
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.balance import Finding
@@ -113,7 +112,7 @@ def against_kafka(
                 findings += of_other_records(partition, table, rows_there, in_kafka)
             if len(elsewhere := classification.elsewhere.offsets()):
                 decode = decode or decoder(session, contract, topic.id)
-                left = _left(books, of_partition)
+                left = removals_of(books, topic.id, partition)
                 findings += lost(engine, decode, reader, partition, elsewhere, places.target, ids, deleted, of_partition, left)
     gaps: dict[str, int] = {}
     for classification in classifications:
@@ -132,9 +131,10 @@ def against_kafka(
     )
 
 
-def _left(books: Books, batches: Sequence[Line]) -> list[Gone]:
-    """What retention and erasures removed of these batches."""
-    ranges = {line.posting.key: line.posting.range for line in batches}
+def removals_of(books: Books, topic_id: str, partition: int) -> list[Gone]:
+    """What retention and erasures removed of the batches and replays of a partition."""
+    lines = (line for line in (*books.replays, *books.batches) if (line.topic.id, line.posting.key.partition) == (topic_id, partition))
+    ranges = {line.posting.key: line.posting.range for line in lines}
     found = []
     for line in books.of("retention", "erasure"):
         at, target = ranges.get(line.posting.key), line.posting.target

@@ -106,6 +106,8 @@ class Account:
         surplus = sum(max(0, -each.rows) for each in held.wrong.values()) + stray
         removed, uncommitted = (sum(each.rows for each in group) for group in (held.removed, held.uncommitted.values()))
         retired, written_off = -by_why.get("retention", 0) - by_why.get("erasure", 0), -by_why.get("write-off", 0)
+        if written_off < 0:  # a RESTORE has brought back what had been removed
+            retired, written_off = retired + written_off, 0
         return TableRows(put, removed, written_off, missing, surplus, uncommitted, held.rows, retired)
 
     @property
@@ -144,7 +146,8 @@ def account(engine: Engine, places: Places, books: Books, hashes: list[Hashes] |
     """
     state = DeltaLog(files_of(places.lake, engine.session), places.target).state()
     ids = hashed_ids(state) if state is not None else ()
-    lines = {line.posting.key: line for line in (*books.batches, *books.replays)}
+    # Where a rebuild has carried rows over, both have its key: only the batch says which offsets it has read.
+    lines = {line.posting.key: line for line in (*books.replays, *books.batches)}
     target = _held(engine, books, "target", At(places.target, books.target_version), TARGET, ids, lines, hashes)
     quarantine = _held(engine, books, "quarantine", At(places.quarantine, books.quarantine_version), QUARANTINE, (), lines)
     return Account(books, target, quarantine, ids, lines)

@@ -50,12 +50,12 @@ def covered(counted: Account, topic_id: str) -> Coverage:
     ends: dict[int, int] = {}
     whole: dict[int, Intervals] = {}
     here = [line for line in books.of(*READ, *BEGIN, "gap", "write-off") if line.topic.id == topic_id]
-    batches = {line.posting.key: line.posting.range for line in books.batches}
     # In the order of the statements: what a seek has written off is whole again where later batches have read it.
     for line in sorted(here, key=lambda line: (line.id, line.posting.why != "write-off")):
         at, partition = line.posting.range, line.posting.key.partition
         if line.posting.why == "write-off":
-            lost = batches.get(line.posting.key)
+            written = counted.lines.get(line.posting.key)  # of a batch or a replay
+            lost = written.posting.range if written is not None else None
             whole[partition] = whole.get(partition, EMPTY).minus(EMPTY if lost is None else Intervals.of([(lost.start, lost.end)]))
             continue
         if at is None:
@@ -80,11 +80,12 @@ def covered(counted: Account, topic_id: str) -> Coverage:
 def _written_off(counted: Account, topic_id: str) -> list[Posting]:
     """The postings that take what is missing of this topic out of the books, so that they balance while it is read again.
 
-    What an earlier seek has written off may be there again, because a RESTORE went forward: that is taken back. What is missing of another
-    topic can never be read again, so it stays a finding.
+    What an earlier seek has written off, or retention or an erasure removed, may be there again after a RESTORE: that is taken back. Else
+    the books would never balance again, also once it has been removed again. What is missing of another topic can never be read again, so
+    it stays a finding.
     """
     off: Counter[tuple[str, Key]] = Counter()
-    for line in counted.books.of("write-off"):
+    for line in counted.books.of("write-off", "retention", "erasure"):
         off["target", line.posting.key] += line.posting.inserted
         off["quarantine", line.posting.key] += line.posting.quarantine.rows
 

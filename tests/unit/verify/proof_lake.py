@@ -170,21 +170,23 @@ class Lake:
         self.rows(rows, batch_commit=self.batch_commit(Batch(), self.number, posting), partition=posting.key.partition)
         self.number += 1
 
-    def swap(self, start: int, end: int) -> None:
-        """Replace all rows by those of a rebuild, whose two epochs have read [start, end) without a fault."""
+    def swap(self, start: int, end: int, carried: Sequence[int] = ()) -> None:
+        """Replace all rows by those of a rebuild, whose two epochs have read [start, end) without a fault, and which carried rows over."""
         self.start()
         first = self.epoch
         self.start()
         rows, middle = range(start, end), (start + end) // 2
-        halves = (BatchId(first, FIRST_BATCH), rows[: middle - start]), (BatchId(first, FIRST_BATCH + 1), rows[middle - start :])
-        found = [sums(id, 0, half, [each + self.shift for each in half]) for id, half in halves]
-        key = Key(self.epoch, SEEK, 0, 0)
+        parts: list[tuple[BatchId, Sequence[int]]] = [(BatchId(first, FIRST_BATCH), rows[: middle - start])]
+        parts += [(BatchId(first, FIRST_BATCH + 1), rows[middle - start :]), *([(BatchId(first, SEEK), carried)] if carried else [])]
+        found = [sums(id, 0, part, [each + self.shift for each in part]) for id, part in parts]
+        key, of_rebuild = Key(self.epoch, SEEK, 0, 0), Key(first, 0, 0, 0)
         postings = (
             Posting(key, "start", OffsetRange(0, end, end)),
-            Posting(Key(first, 0, 0, 0), "rebuild", OffsetRange(0, start, end), end - start, found[0] + found[1]),
+            Posting(of_rebuild, "rebuild", OffsetRange(0, start, end), end - start, found[0] + found[1]),
+            *(Posting(of_rebuild, "replay", None, len(carried), each) for each in found[2:]),
         )
         about = self.batch_commit(Swap(first, "a test"), SEEK, *postings)
-        columns = [self._rows(half, id, 0) for id, half in halves]
+        columns = [self._rows(part, id, 0) for id, part in parts]
         self._write("target", {name: pa.concat_arrays([each[name] for each in columns]) for name in columns[0]}, about, "overwrite")
 
     def erase(self, *offsets: int, of: BatchId | None = None) -> None:

@@ -6,9 +6,10 @@ import shutil
 
 import pytest
 
-from ingest.delta.batch_commit import BatchId
+from ingest.delta.batch_commit import SEEK, BatchId, Replay
 from ingest.delta.posting import Key, Posting
 from ingest.kafka.intervals import Intervals
+from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.verify.coverage import shortage
 from tests.unit.verify.proof_lake import ENGINE, Lake, sums
@@ -72,6 +73,32 @@ def test_what_a_seek_wrote_off_and_left_out_stays_missing_unless_the_gap_is_acce
     assert (lake.coverage().first_missing(0), lake.coverage().whole[0]) == (0, Intervals.of([(5, 20)]))
     lake.seek(20, gaps=[(0, 5)])
     assert lake.coverage().first_missing(0) == 20
+
+
+def test_the_rows_of_a_replay_that_a_seek_wrote_off_are_read_again_by_the_next_seek_too(lake: Lake) -> None:
+    """I6: their batch is whole, because the quarantine has its records."""
+    filled(lake).start()
+    key, then = Key(lake.epoch, SEEK, 0, 0), lake.target.version()
+    replayed = Posting(key, "replay", OffsetRange(0, 8, 10), 2, sums(BatchId(lake.epoch, SEEK), 0, [8, 9], [8, 9]))
+    lake.rows([8, 9], batch_commit=lake.batch_commit(Replay("a test"), SEEK, replayed))
+    assert lake.coverage().first_missing(0) == 20
+    lake.target.restore(then)
+    assert lake.coverage().first_missing(0) == 8
+    for _ in range(2):  # the second one comes before anything was read
+        lake.seek(8)
+        assert (lake.coverage().first_missing(0), lake.coverage().written_off) == (8, ())
+    lake.batch(8, 10, (8, 9))
+    assert (lake.coverage().first_missing(0), lake.coverage().written_off) == (20, ())
+
+
+def test_a_loss_in_a_rebuilt_table_with_rows_that_were_carried_over_is_read_again(lake: Lake) -> None:
+    """I6: the rebuild's batch and what it has carried over have one key, and only the batch has offsets."""
+    lake.swap(10, 20, carried=range(5))
+    assert (lake.codes(), lake.coverage().first_missing(0)) == ([], 20)
+    lake.take(12)
+    assert lake.coverage().first_missing(0) == 10
+    (found,) = lake.findings()
+    assert (found.start_offset, found.end_offset) == (10, 20)
 
 
 def test_an_accepted_gap_is_complete_until_a_batch_loses_more_rows_in_it(lake: Lake) -> None:

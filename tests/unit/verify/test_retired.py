@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.delta.batch_commit import BatchId
-from tests.unit.verify.proof_lake import Lake
+from ingest.delta.batch_commit import SEEK, BatchId, Replay
+from ingest.delta.posting import Key, Posting
+from ingest.kafka.offsets import OffsetRange
+from ingest.verify.against_kafka import removals_of
+from ingest.verify.lost_records import Gone
+from tests.unit.verify.proof_lake import Lake, sums
 from tests.unit.verify.test_verdict import filled
 
 pytestmark = pytest.mark.unit
@@ -61,3 +65,33 @@ def test_rows_of_a_rebuild_are_erased_under_their_own_batches(lake: Lake) -> Non
     lake.erase(15, of=BatchId(lake.epoch - 1, 3))
     verified = lake.verified()
     assert (verified.findings, verified.target.retired, verified.target.found) == ((), 1, 19)
+
+
+def test_what_a_restore_brings_back_is_a_finding_until_a_seek_and_may_leave_again(lake: Lake) -> None:
+    """I4: the books would otherwise have the removal twice, and never balance again."""
+    then = filled(lake).quarantine.version(), lake.target.version()
+    lake.retire(8)
+    lake.erase(3)
+    lake.quarantine.restore(then[0])
+    lake.target.restore(then[1])
+    assert lake.codes() == ["ROWS_DIFFER", "QUARANTINE_DIFFERS"]
+    lake.retire(8)  # as a maintenance does before anybody looks
+    lake.seek(20)
+    assert lake.codes() == []
+    lake.erase(3)
+    assert lake.codes() == []
+    lake.take(4)
+    assert lake.codes() == ["ROWS_DIFFER"]
+
+
+def test_what_was_removed_of_a_replay_is_no_lost_record(lake: Lake) -> None:
+    """I4: Kafka may still have it, and it is refused no more."""
+    filled(lake).start()
+    key, replayed = Key(lake.epoch, SEEK, 0, 0), sums(BatchId(lake.epoch, SEEK), 0, [8], [8])
+    posting = Posting(key, "replay", OffsetRange(0, 8, 9), 1, replayed)
+    lake.rows([8], batch_commit=lake.batch_commit(Replay("a test"), SEEK, posting))
+    lake.retire(8)
+    lake.erase(8, of=BatchId(lake.epoch, SEEK))
+    assert lake.codes() == []
+    assert removals_of(lake.books(), "id", 0) == [Gone(OffsetRange(0, 0, 10), 1, False), Gone(OffsetRange(0, 8, 9), 1, True)]
+    assert removals_of(lake.books(), "id", 1) == removals_of(lake.books(), "other", 0) == []
