@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingest.delta.batch_commit import Swap
+from ingest.delta.batch_commit import RollBack, Swap
 from ingest.delta.commit import Commit, FileKey
 from ingest.delta.delta_log import DeltaLog
 
@@ -35,7 +35,8 @@ def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:
             commit = log.commit(version)
         except FileNotFoundError:
             return
-        if commit.operation == "DELETE" and commit.batch_commit is None:
+        # Of ours only the roll-back is one. Another engine may repeat the metadata of any other.
+        if commit.operation == "DELETE" and not (commit.batch_commit is not None and isinstance(commit.batch_commit.case, RollBack)):
             yield commit
         version = _restored(log, commit) if commit.operation == "RESTORE" else version - 1
 

@@ -173,7 +173,7 @@ def _held(
     unknown = {key: sums for key, sums in found.items() if key not in lines}
     strays = {key: sums for key, sums in unknown.items() if name == "target" or not _may_be_uncommitted(key, books)}
     since = {key: line.version if name == "target" else 0 for key, line in lines.items()}
-    removed = explain(engine, name, at, columns, ids, wrong, since, books.folded)
+    removed = explain(engine, name, at, columns, ids, wrong, since, books)
     return Held(name, at, columns, found, wrong, strays, {key: unknown[key] for key in unknown.keys() - strays.keys()}, tuple(removed))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from ingest.delta.batch_commit import BatchId
 from ingest.verify.count import TableRows
@@ -24,6 +27,15 @@ def test_a_delete_is_listed_with_its_version_and_number_of_rows(lake: Lake) -> N
         Removed("target", first + 1, 1),
         Removed("quarantine", lake.quarantine.version(), 1),
     )
+
+
+def test_a_delete_that_repeats_the_metadata_of_our_erasure_is_anothers(lake: Lake) -> None:
+    """I4: as an engine does whose session has it set."""
+    filled(lake).erase(3)
+    text = lake.log().commit(lake.target.version()).user_metadata
+    lake.target.delete("_offset = 4", commit_properties=CommitProperties(custom_metadata={"userMetadata": text or ""}))
+    verified = lake.verified()
+    assert (verified.findings, [each.rows for each in verified.deletes]) == ((), [1])
 
 
 def test_a_delete_excuses_only_the_rows_that_it_removed_from_the_same_batch(lake: Lake) -> None:
@@ -53,6 +65,20 @@ def test_a_delete_does_not_excuse_another_row_than_those_it_took(lake: Lake) -> 
     lake.rows([3], of=BatchId(1, 2))
     lake.take(4)
     assert lake.codes() == ["ROWS_DIFFER"]
+
+
+def test_what_a_delete_took_is_read_from_the_files_of_the_batches_that_lack_rows(lake: Lake) -> None:
+    """A table may be large. Here the file of another batch is gone."""
+    filled(lake)
+    rows = lake.target.to_pyarrow_table()
+    lake.target.delete("_offset = 3")
+    before = {*lake.target.file_uris()}
+    write_deltalake(lake.places.target, rows.filter(pc.field("_offset") >= 10), mode="overwrite", predicate="_offset >= 10")
+    (gone,) = before - {*lake.target.file_uris()}
+    Path(gone).unlink()
+    lake.rows([3], of=BatchId(1, 2))
+    lake.take(4)
+    assert lake.codes() == ["ROWS_DIFFER"], "the DELETE took another row"
 
 
 def test_a_delete_that_a_restore_undid_excuses_nothing(lake: Lake) -> None:
