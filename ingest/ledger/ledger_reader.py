@@ -100,16 +100,19 @@ def _state(engine: Engine, log: DeltaLog, name: str) -> LedgerState:
 def written(log: DeltaLog, name: str, version: int | None = None) -> tuple[Snapshots | None, str]:
     """The versions of target and quarantine whose lines the ledger has all, as our newest commit on it says, and the target's table id.
 
-    None if it does not say so, or if a RESTORE, DELETE or an overwrite has removed lines since. `version` is the ledger's (None: newest).
+    None if it does not say so, or if a RESTORE or a statement of others may have removed lines since. `version` is the ledger's (None:
+    newest).
     """
     cut = False
     for commit in log.newest_first():
         if version is not None and commit.version > version:
             continue
-        found = commit.batch_commit
+        # Ours only add files, and compact them. Another engine may repeat our metadata. An UPDATE changes lines, and removes none.
+        removes = reverts(commit) or (bool(commit.removed) and commit.operation not in ("OPTIMIZE", "UPDATE"))
+        found = None if removes else commit.batch_commit
         if found is not None and found.name == name and isinstance(found.case, Project) and found.snapshots is not None:
             return None if cut else found.snapshots, found.snapshots.target.table_id
-        cut |= commit.operation == "DELETE" or reverts(commit)
+        cut |= removes
     return None, ""
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from ingest.delta import delta_sql
 from ingest.delta.batch_commit import BatchId, Snapshots
@@ -120,7 +121,17 @@ def _replaced(scene: Scene) -> None:
     write_deltalake(scene.places.ledger, scene.ledger.to_pyarrow_table().slice(1), mode="overwrite")
 
 
-@pytest.mark.parametrize("harm", [_restored, _emptied, _replaced])
+def _merged(scene: Scene) -> None:
+    lines = pa.table({"batch": pa.array([3], pa.int64())})
+    scene.ledger.merge(lines, "t.batch = s.batch", source_alias="s", target_alias="t").when_matched_delete().execute()
+
+
+def _emptied_with_our_metadata(scene: Scene) -> None:
+    about = CommitProperties(custom_metadata={"userMetadata": scene.log("ledger").commit(scene.ledger.version()).user_metadata or ""})
+    scene.ledger.delete("epoch = 1 AND batch = 3", commit_properties=about)
+
+
+@pytest.mark.parametrize("harm", [_restored, _emptied, _replaced, _merged, _emptied_with_our_metadata])
 def test_a_ledger_that_may_have_lost_lines_does_not_say_that_it_is_complete(scene: Scene, harm: Any) -> None:
     scene.batch(50, 60, range(50, 60))
     scene.keep()
