@@ -13,9 +13,10 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingest.delta.batch_commit import BatchCommit, BatchId, Project, Snapshot, Snapshots, State, app_id
+from ingest.delta.batch_commit import POSITIONED, BatchCommit, BatchId, Project, Snapshot, Snapshots, State, app_id
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked
+from ingest.delta.our_commits import newest_first
 from ingest.delta.table_writer import TableWriter
 from ingest.ledger.books import logged_lines, read_books
 from ingest.ledger.ledger_line import Line
@@ -69,17 +70,18 @@ def complete(writer: TableWriter, places: Places, *, alone: bool = False) -> Non
     If it is `alone` with the table, it first posts what only these files say: a run in progress would be fenced by that.
     """
     logs = Logs.of(places, writer.session)
-    if not logs.ledger.exists():
-        return
     target, quarantine = logs.target.state(), logs.quarantine.state()
-    if alone and target is not None and quarantine is not None:
+    # Each statement posts what the one before it could not: only the newest may be open, and only then the books are read.
+    newest = next((found for _, found in newest_first(logs.target, places.name, *POSITIONED)), None) if alone else None
+    if newest is not None and newest.opened and target is not None and quarantine is not None:
         left = asked(places.lake, writer.session, lambda engine: read_books(engine, places)).unposted
         if left:
             last = BatchId.of(target.transactions[app_id(places.pipeline, places.table)])
             statement = BatchId(last.epoch, last.number + 1), str(uuid.uuid4()), Snapshots(target.snapshot, quarantine.snapshot)
             about = left[-1].contract_hash, left[-1].topic, tuple(line.posting for line in left)
             writer.post(logs.target, BatchCommit(State(), places.pipeline, places.table, *statement, *about))
-    append(writer, places, logs)
+    if logs.ledger.exists():
+        append(writer, places, logs)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.delta.batch_commit import BatchId, Snapshots
+from ingest.delta.batch_commit import BatchId, Snapshots, State
 from ingest.delta.delta_log import Logs
 from ingest.delta.direct_writer import DirectWriter
 from ingest.ledger.ledger_line import Line
@@ -166,6 +166,16 @@ def test_a_command_that_removes_files_completes_a_ledger_and_makes_none(scene: S
     assert lacking(scene) == []
     shutil.rmtree(scene.places.ledger)
     complete(DirectWriter(), scene.places)
+    assert not DeltaTable.is_deltatable(scene.places.ledger)
+
+
+def test_an_erasure_posts_what_a_batch_of_sparks_writer_added_also_without_a_ledger(scene: Scene) -> None:
+    """I4: once the files are gone, nobody could count its rows."""
+    shutil.rmtree(scene.places.ledger)
+    scene.batch(20, 30, range(20, 30), opened=True)
+    complete(DirectWriter(), scene.places, alone=True)
+    newest = scene.log().commit(scene.target.version()).batch_commit
+    assert newest is not None and newest.case == State() and [each.inserted for each in newest.postings] == [10]
     assert not DeltaTable.is_deltatable(scene.places.ledger)
 
 
