@@ -176,7 +176,7 @@ class DirectWriter:
         self.unfenced(places.quarantine, BatchCommit(Mark(), places.pipeline, places.table), decide)
 
     def remove(self, found: pa.Table, path: str, columns: Columns, about: BatchCommit, why: Why) -> int:
-        """Delete the rows at these positions (columns e, b, s, p, o), and post it; returns how many they were."""
+        """Delete these rows (`Columns.matched`), and post it; returns how many they were."""
         commit = self.unfenced(path, about, partial(erased_rows.without, found=found, columns=columns, why=why))
         return commit.deleted_rows if commit is not None else 0
 

@@ -32,22 +32,20 @@ def appended(table: LiveTable, rows: Sequence[Mapping[str, Any]]) -> tuple[Opera
 
 
 def without(table: LiveTable, found: pa.Table, columns: Columns, why: Why) -> tuple[Operation, Actions] | None:
-    """The deletion of the rows at these positions (e, b, s, p, o), which is posted; None if none of them is there."""
+    """The deletion of these rows (`Columns.matched`), which is posted; None if none of them is there."""
     assert table.state is not None, "the table exists"
-    names, schema = columns.position, schema_of(table)
+    names, matched, schema = columns.position, columns.matched(found), schema_of(table)
     ids = hashed_ids(table.state) if columns is TARGET else ()
-    positions = pa.Table.from_arrays(
-        [found[name].cast(schema.field(column).type) for name, column in zip("ebspo", names, strict=True)], names
-    )
+    wanted = [found[name].cast(schema.field(column).type) for name, column in matched.items()]
     deleted: list[pa.RecordBatch] = []
 
     def change(rows: pa.Table, hit: np.ndarray) -> pa.Table:
         deleted.extend(rows.filter(pa.array(hit)).select([*names, *ids]).combine_chunks().to_batches())
         return rows.filter(pa.array(~hit))
 
-    actions = rewritten(table, positions, change)
+    actions = rewritten(table, pa.Table.from_arrays(wanted, [*matched.values()]), change)
     postings = removals(by_key(sums_of(deleted)), why, target=columns is TARGET)
-    condition = " AND ".join(f"(t.{name} = s.{name})" for name in names)
+    condition = " AND ".join(f"(t.{name} = s.{name})" for name in matched.values())
     parameters = {"predicate": f'["{condition}"]', "matchedPredicates": '[{"actionType":"delete"}]'}
     metrics = {"numTargetRowsDeleted": sum(each.num_rows for each in deleted)}
     return (Operation("MERGE", parameters, metrics, postings), actions) if actions else None

@@ -40,6 +40,10 @@ class Columns:
         """All of them, in this order."""
         return self.epoch, self.batch, self.source, self.partition, self.offset
 
+    def matched(self, found: pa.Table) -> dict[str, str]:
+        """The columns of `found` that say which rows these are (e, b, s, p, o, and `state` if it has it), with the table's names."""
+        return {**dict(zip("ebspo", self.position, strict=True)), **({"state": "state"} if "state" in found.column_names else {})}
+
 
 TARGET = Columns("_epoch", "_batch", "_source", "_partition", "_offset")
 QUARANTINE = Columns("epoch", "batch", "source", "partition", "offset")
@@ -54,7 +58,7 @@ def sums_at(
     only: pa.Table | None = None,
     kept: list[Hashes] | None = None,
 ) -> dict[Key, Sums]:
-    """The sums of a table's rows by key: of those that meet `where`, and with `only` of those at these positions (e, b, s, p, o).
+    """The sums of a table's rows by key: of those that meet `where`, and with `only` of those that it has (`Columns.matched`).
 
     `ids` are the columns of the event id (`hashed_ids`); `kept` gets the hashes of all event ids, without a JVM. Raises Unreadable.
     """
@@ -62,7 +66,7 @@ def sums_at(
     sql = f"SELECT {', '.join(f'r.`{name}` AS c{number}' for number, name in enumerate(names))} FROM {{rows}} r WHERE {where}"
     tables: dict[str, Source] = {"rows": table}
     if only is not None:
-        same = " AND ".join(f"r.`{name}` = f.{to}" for to, name in zip("ebspo", columns.position, strict=True))
+        same = " AND ".join(f"r.`{name}` = f.{to}" for to, name in columns.matched(only).items())
         sql, tables["found"] = sql.replace(" r WHERE", f" r LEFT SEMI JOIN {{found}} f ON {same} WHERE"), only
     if isinstance(engine, DataFusion):
         return by_key(row_sums.sums_of(map(pa.record_batch, engine.stream(sql, **tables)), kept))

@@ -86,7 +86,7 @@ class TableWriter(Protocol):
         ...
 
     def remove(self, found: pa.Table, path: str, columns: Columns, about: BatchCommit, why: Why) -> int:
-        """Delete the rows at these positions (columns e, b, s, p, o), and post it; returns how many they were.
+        """Delete these rows (`Columns.matched`), and post it; returns how many they were.
 
         The commit names columns only, never the values of a condition: Delta's log keeps it.
         """
@@ -160,8 +160,9 @@ class SparkWriter:
         if not sums:
             return 0
         # A MERGE, whose condition names columns only: Delta's log keeps the condition of a DELETE.
-        condition = " AND ".join(f"t.`{name}` = s.{to}" for to, name in zip("ebspo", columns.position, strict=True))
-        rows = self.session.createDataFrame(found.select([*"ebspo"])).alias("s")
+        matched = columns.matched(found)
+        condition = " AND ".join(f"t.`{name}` = s.{to}" for to, name in matched.items())
+        rows = self.session.createDataFrame(found.select([*matched])).alias("s")
 
         def merge() -> None:
             self._table(path).alias("t").merge(rows, condition).whenMatchedDelete().execute()

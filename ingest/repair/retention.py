@@ -24,30 +24,33 @@ SETTLED = ("replayed", "dropped")
 # Epoch, batch, source, partition and offset of rows.
 POSITIONS = pa.schema([("e", pa.int32()), ("b", pa.int64()), ("s", pa.int16()), ("p", pa.int32()), ("o", pa.int64())])
 NEWEST = f"SELECT epoch, max(batch) AS batch FROM {{ledger}} WHERE {POSITIONED} GROUP BY epoch ORDER BY epoch DESC LIMIT 1"
-FOUND = "SELECT epoch AS e, batch AS b, source AS s, `partition` AS p, `offset` AS o FROM {quarantine} WHERE "
+# With their state: a batch that reads them again meanwhile, beside a maintenance, may have opened them again.
+RETIRABLE = pa.schema([*POSITIONS, ("state", pa.string())])
+FOUND = "SELECT epoch AS e, batch AS b, source AS s, `partition` AS p, `offset` AS o, state FROM {quarantine} WHERE "
 # Rows of so many batches and partitions leave in one statement: a posting takes a hundred bytes of its commit.
 KEYS_MAX = 10_000
 
 
 def retirable(engine: Engine, places: Places, before: datetime, *, open_too: bool = False) -> pa.Table:
-    """The records (POSITIONS) that leave because their state last changed before this time. Raises Unreadable.
+    """The records (RETIRABLE) that leave because their state last changed before this time. Raises Unreadable.
 
     Only records of batches that the ledger has: a batch in progress, or cut off, keeps its records.
     """
     newest = engine.ask(NEWEST, ledger=At(places.ledger))
     if not newest:
-        return POSITIONS.empty_table()
+        return RETIRABLE.empty_table()
     last = BatchId(newest[0]["epoch"], newest[0]["batch"])
     states = ", ".join(f"'{state}'" for state in (*SETTLED, *(["open"] if open_too else [])))
     committed = f"(epoch < {last.epoch} OR (epoch = {last.epoch} AND batch <= {last.number}))"
     moment = before.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = f"state IN ({states}) AND state_changed_at < CAST('{moment}' AS TIMESTAMP) AND {committed}"
     found = [*arrow(engine, FOUND + condition, quarantine=At(places.quarantine))]
-    return pa.Table.from_batches(found).cast(POSITIONS) if found else POSITIONS.empty_table()
+    return pa.Table.from_batches(found).cast(RETIRABLE) if found else RETIRABLE.empty_table()
 
 
 def remove(writer: TableWriter, places: Places, found: pa.Table, path: str, columns: Columns, why: Why, reason: str = "") -> int:
-    """Delete the rows at these positions (POSITIONS, and perhaps more columns), and post it; returns how many they were.
+    """Delete the rows at these positions (POSITIONS, and perhaps more columns) if they are still in the `state` that `found` may say, and
+    post it; returns how many they were.
 
     Rows of more than KEYS_MAX batches and partitions leave in several statements.
     """

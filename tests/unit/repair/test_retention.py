@@ -92,6 +92,16 @@ def test_removed_records_are_posted_by_their_batch_in_the_same_commit(desk: Loca
     assert again == 0 and len(postings(desk, "quarantine")) == 1, "somebody else has removed them"
 
 
+def test_a_record_that_was_opened_again_since_the_look_stays(desk: LocalDesk) -> None:
+    """A maintenance works beside a run, which may read the record again after a seek, and refuse it now."""
+    for offset in (1, 5):
+        state(desk, offset, "replayed")
+    found = retirable(DataFusion(), desk.places, LATER)
+    state(desk, 1, "open")
+    assert remove(DirectWriter(), desk.places, found, desk.places.quarantine, QUARANTINE, "retention") == 1
+    assert sorted(row["offset"] for row in desk.quarantine()) == [1, 3] and verified(desk) == ()
+
+
 def verified(desk: LocalDesk) -> tuple[object, ...]:
     complete(DirectWriter(), desk.places)
     return verify(DataFusion(), desk.contract, desk.places).findings
