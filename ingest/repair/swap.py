@@ -110,7 +110,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
 
 
 def refuse_swapped(session: SparkSession | None, places: Places) -> None:
-    """Raises Refused SHADOW_OLD if the table has this shadow's rows already: only its ledger may still have to be copied."""
+    """Raises Refused SHADOW_OLD if the table has this shadow's rows already."""
     if not is_begun(session, places):
         return
     if (done := _swapped(Logs.of(places, session), places.name, min(topics_of(session, shadow_of(places))))) is not None:
@@ -226,11 +226,14 @@ def _checked(session: SparkSession | None, contract: Contract, places: Places) -
             remedy=f"`ingest rebuild {places.name}`, then compare, then --swap.",
         )
     found = _verified(session, contract, shadow)
-    if found.findings:
+    # The shadow's own log explains these; the table's books, as those of one batch, could not.
+    deleted = (f"version {each.version} of its {each.table} is a DELETE of {each.rows} rows" for each in found.deletes)
+    cut_off = (f"epoch {each.epoch} batch {each.batch} was cut off before its rows were committed" for each in found.uncommitted)
+    if wrong := next(iter((*map(str, found.findings), *deleted, *cut_off)), None):
         raise Refused(
             "SHADOW_UNBALANCED",
-            f"the shadow of {places.name} does not balance: {found.findings[0]}.",
-            expected="a shadow that `ingest verify` would pass.",
-            remedy=f"`ingest rebuild {places.name} --restart` builds it anew.",
+            f"the shadow of {places.name} does not balance: {wrong}.",
+            expected="a shadow that `ingest verify` would pass, without a DELETE and a batch in progress.",
+            remedy=f"`ingest rebuild {places.name}` reads on after a batch that was cut off; --restart builds it anew.",
         )
     return found.books

@@ -266,14 +266,34 @@ def test_behind_the_targets_commit_nothing_but_the_swap_itself_may_go_on(scene: 
     scene.goes_on()
 
 
-def kill_at(point: str, scene: Scene) -> None:
+def test_a_shadow_whose_last_batch_was_cut_off_is_read_on_first(scene: Scene) -> None:
+    """I4: its quarantined records would count as those of the rebuild, and be there twice when they are read again."""
+    shadow = LocalDesk(scene.contract, Path(scene.places.lake).parent)
+    shadow.places = shadow_of(scene.places)
+    shadow.open()
+    kill_at("after_quarantine", scene, lambda: shadow.process([[Record(1, 13, b"{")]], FILES))
+    with pytest.raises(Refused, match=r"SHADOW_UNBALANCED.*cut off"):
+        scene.swap()
+    shadow.open()
+    scene.swap()
+    scene.goes_on()
+
+
+def test_a_shadow_from_which_somebody_deleted_rows_is_refused(scene: Scene) -> None:
+    """I4: the table's log would not have the DELETE, so that its rows would be missing."""
+    DeltaTable(shadow_of(scene.places).target).delete("id = 9")
+    with pytest.raises(Refused, match=r"SHADOW_UNBALANCED.*DELETE of 1 rows"):
+        scene.swap()
+
+
+def kill_at(point: str, scene: Scene, do: Callable[[], object] | None = None) -> None:
     def at(reached: str, *_: object) -> None:
         if reached == point:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(crash_points, "at", at)
-        scene.swap()
+        (do or scene.swap)()
 
 
 def _main(arguments: Sequence[str]) -> None:
