@@ -201,8 +201,7 @@ def finish(table: Table, writer: TableWriter, commit: Commit, clock: Clock, *, r
 
 def _completed(table: Table, session: SparkSession | None, commit: Commit, batch_commit: BatchCommit) -> list[Posting]:
     """What the commit added, if it could not say so itself."""
-    state = table.epoch.look_back.target.state()
-    if not batch_commit.opened or state is None:
+    if not batch_commit.opened or (state := table.epoch.look_back.target.state()) is None:
         return []
     ids = hashed_ids(state)
     return asked(table.places.lake, session, lambda engine: added_by(engine, table.places, commit.version, ids, batch_commit.opened))

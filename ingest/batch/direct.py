@@ -184,7 +184,7 @@ class _Batch:
             return {}
         parts = replace(parts, parts=[*parts.parts, *self._conflicting(staged)])
         still = partial(self._table.batch_commit, self._number)
-        stored = {partition: parts.offsets(partition, KEPT) for partition in parts.partitions()}
+        stored = {partition: offsets[outcome == KEPT] for partition, (offsets, outcome) in parts.outcomes().items()}
         if reread:
             rows = pa.concat_tables([part.columns(parts.folder, parts.schema).filter(pa.array(part.kept)) for part in parts.parts])
             commit = self._writer.merge_quarantine(log, still, rows, reopen=True)

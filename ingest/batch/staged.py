@@ -40,6 +40,8 @@ class Conflict:
 
 Conflicts = dict[tuple[int, int], Conflict]
 """Conflicting copies by partition and offset."""
+Outcomes = tuple[np.ndarray, np.ndarray]
+"""Offsets and outcomes of the records of one partition."""
 
 
 @dataclass
@@ -191,24 +193,23 @@ class Staged:
         number, rows = sum(file.rows for file in new), sum(each.rows for each in added.values())
         if number != rows:
             raise _open(f"the new files have {number} rows, and {rows} are to be added")
-        nothing = np.empty(0, np.int64)
+        outcomes, nothing = (self.rows.outcomes(self._hits), self.refused.outcomes()), np.empty(0, np.int64)
         for each in ranges:
-            yield self._posting(at, each, added.get(each.partition, NOTHING), stored.get(each.partition, nothing), why)
+            right, wrong = (found.get(each.partition, (nothing, nothing)) for found in outcomes)
+            yield self._posting(at, each, right, wrong, added.get(each.partition, NOTHING), stored.get(each.partition, nothing), why)
 
-    def _posting(self, at: BatchId, offsets: OffsetRange, added: Sums, stored: np.ndarray, why: Why) -> Posting:
+    def _posting(
+        self, at: BatchId, offsets: OffsetRange, rows: Outcomes, refused: Outcomes, added: Sums, stored: np.ndarray, why: Why
+    ) -> Posting:
         partition = offsets.partition
-        held = [np.empty(0, np.int64)]
-        for number, hits in self._hits.items():
-            part = self.rows.parts[number]
-            held.append(part.offsets[: part.rows][part.kept & hits & (part.partitions[: part.rows] == partition)])
-        new = np.setdiff1d(self.rows.offsets(partition, KEPT), np.concatenate(held))
-        duplicate, there = self.rows.offsets(partition, DUPLICATE), [*held, self.rows.offsets(partition, PRESENT)]
+        kept, duplicate, held, conflicting = (rows[0][rows[1] == outcome] for outcome in (KEPT, DUPLICATE, PRESENT, REFUSED))
+        new, there = np.unique(kept), [held]
         if why == "batch":
-            wrong = np.concatenate([self.refused.offsets(partition, KEPT), self.rows.offsets(partition, REFUSED)])
-            there += [self.refused.offsets(partition, PRESENT), np.setdiff1d(wrong, stored)]
-            read = np.concatenate([self.rows.offsets(partition), self.refused.offsets(partition)])
+            wrong = np.concatenate([refused[0][refused[1] == KEPT], conflicting])
+            there += [refused[0][refused[1] == PRESENT], np.setdiff1d(wrong, stored)]
+            read = np.concatenate([rows[0], refused[0]])
         else:
-            read = self.rows.offsets(partition, KEPT, DUPLICATE, PRESENT)
+            read = rows[0][rows[1] != REFUSED]
         present = np.concatenate(there)
         placed = np.concatenate([new, present, duplicate, stored])
         if len(new) != added.rows or not np.array_equal(np.sort(read), np.sort(placed)):

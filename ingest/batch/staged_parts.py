@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +79,21 @@ class Parts:
     _again: dict[tuple[int, ...], tuple[bytes, list[StagedFile]]] = field(default_factory=dict)
     _synced: set[str] = field(default_factory=set)
 
-    def offsets(self, partition: int, *outcomes: int) -> np.ndarray:
-        """The offsets of this partition's records with one of these outcomes (none given: of all)."""
-        found = [np.empty(0, np.int64)]
-        for part in self.parts:
-            here = part.partitions == partition
-            found.append(part.offsets[here & np.isin(part.outcome, outcomes) if outcomes else here])
-        return np.concatenate(found)
+    def outcomes(self, held: Mapping[int, np.ndarray] | None = None) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """The offset and the outcome of each record, by partition. Kept rows that are `held` (as for `files`) are PRESENT.
 
-    def partitions(self) -> set[int]:
-        """Kafka's partitions of all records."""
-        return {partition for part in self.parts for partition in np.unique(part.partitions).tolist()}
+        All partitions at once: a topic may have hundreds of them, each in parts of its own.
+        """
+        outcomes = [part.outcome for part in self.parts]
+        for number, there in (held or {}).items():
+            outcomes[number] = outcomes[number].copy()
+            outcomes[number][: len(there)][there & self.parts[number].kept] = PRESENT
+        partitions = np.concatenate([np.empty(0, np.int32), *(part.partitions for part in self.parts)])
+        order = np.argsort(partitions, kind="stable")
+        offsets = np.concatenate([np.empty(0, np.int64), *(part.offsets for part in self.parts)])[order]
+        outcome, partitions = np.concatenate([np.empty(0, np.int8), *outcomes])[order], partitions[order]
+        starts = np.flatnonzero(np.diff(partitions, prepend=-1)).tolist()
+        return {int(partitions[at]): (offsets[at:end], outcome[at:end]) for at, end in pairwise([*starts, len(order)])}
 
     def mark(self, positions: Mapping[int, np.ndarray], outcome: int) -> None:
         """Set the outcome of the records at these offsets, by partition."""
