@@ -92,14 +92,6 @@ class Books:
         """The lines that no commit has yet: what the newest batch of Spark's writer added, as its files say."""
         return tuple(line for line in self.lines if line.completes and line.id == line.batch_id)
 
-    def known(self, key: Key) -> bool:
-        """Whether any line adds rows or records of this key."""
-        return key in self._known
-
-    @cached_property
-    def _known(self) -> frozenset[Key]:
-        return frozenset(line.posting.key for line in self.of(*READ, "replay"))
-
     def covered(self, topic_id: str, partition: int) -> Intervals:
         """The offsets in batches and accepted gaps."""
         here = (line for line in (*self.batches, *self.of("gap")) if (line.topic.id, line.posting.key.partition) == (topic_id, partition))

@@ -112,7 +112,7 @@ class Invariants:
                 (key, put, start, end) for (key, t, start, end), put in self.put.items() if (t, key.partition) == (topic, gap.partition)
             ]
             whole = all(
-                account.books.known(key) and key not in account.books.unsettled and there(key) >= put
+                key in account.lines and key not in account.books.unsettled and there(key) >= put
                 for key, put, start, end in here
                 if start < gap.end and end > gap.start
             )
