@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,9 @@ KIND = " ".join(f"WHEN why IN ({', '.join(map(quoted, whys))}) THEN '{kind}'" fo
 COLUMNS = """why, epoch, batch, source, `partition`, start_offset, end_offset, records_read, target_rows, present, duplicate,
        quarantine_rows, statement_epoch, statement_batch, writer"""
 # The ledger is scanned once. In an old table it has thousands of small files, and opening them costs more than all that follows. Two
-# processes may have written the same line.
+# processes may have written the same line, and a ledger that was cut lacks lines between those that it has.
 BATCHES = f"""\
-SELECT kind, epoch, batch, min(at_s) AS at_s, max(why) AS why, sum(coalesce(end_offset - start_offset, 0)) AS offsets,
+SELECT kind, epoch, batch, min(at_ms) / 1000.0 AS at_s, max(why) AS why, sum(coalesce(end_offset - start_offset, 0)) AS offsets,
        sum(records_read) AS records_read, sum(coalesce(target_rows, 0)) AS inserted,
        sum(coalesce(present, 0)) AS present, sum(duplicate) AS duplicate,
        sum(quarantine_rows) AS quarantined,
@@ -102,22 +103,22 @@ class LedgerReader:
 
     def __init__(self, tables: OpenTables) -> None:
         self._tables = tables
-        self._by_kind: dict[str, dict[str, Any]] = {}
+        self._rows: list[str] = []
         if "ledger" in tables:
-            self._read(f"SELECT {COLUMNS}, date_part('epoch', committed_at) AS at_s FROM {{ledger}}")
+            self._rows.append(f"SELECT {COLUMNS}, CAST(round(date_part('epoch', committed_at) * 1000) AS BIGINT) AS at_ms FROM {{ledger}}")
 
     def add(self, late: Sequence[Line]) -> None:
-        """Add the lines that the ledger lacks."""
+        """Add the lines that the ledger lacks, before the first figure is asked for. It may have some of them."""
         if late:
-            self._read(f"SELECT * FROM (VALUES {', '.join(map(_values, late))}) AS late({COLUMNS}, at_s)")
+            self._rows.append(f"SELECT * FROM (VALUES {', '.join(map(_values, late))}) AS late({COLUMNS}, at_ms)")
 
-    def _read(self, rows: str) -> None:
-        found = self._tables.table(f"WITH l AS ({rows}) {BATCHES}")
+    @cached_property
+    def _by_kind(self) -> dict[str, dict[str, Any]]:
+        if not self._rows:
+            return {}
+        found = self._tables.table(f"WITH l AS ({' UNION ALL '.join(self._rows)}) {BATCHES}")
         kinds = found["kind"].to_numpy()
-        for kind in KINDS:
-            new = {name: found[name].to_numpy()[kinds == kind] for name in found.column_names}
-            known = self._by_kind.get(kind)
-            self._by_kind[kind] = new if known is None else {name: np.concatenate((known[name], new[name])) for name in new}
+        return {kind: {name: found[name].to_numpy()[kinds == kind] for name in found.column_names} for kind in KINDS}
 
     def figures(self, hours: float) -> LedgerFigures:
         """The figures; the buckets cover the `hours` before the newest commit."""
@@ -194,4 +195,4 @@ def _values(line: Line) -> str:
     counts = (at and at.start, at and at.end, each.read, None if each.target is None else each.target.rows, each.present, each.duplicate)
     numbers = (*key, *counts, each.quarantine.rows, line.id.epoch, line.id.number)
     shown = ", ".join("CAST(NULL AS BIGINT)" if number is None else str(number) for number in numbers)
-    return f"({quoted(each.why)}, {shown}, {quoted(line.writer)}, {line.committed_at.timestamp()})"
+    return f"({quoted(each.why)}, {shown}, {quoted(line.writer)}, {round(line.committed_at.timestamp() * 1000)})"

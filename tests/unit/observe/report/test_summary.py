@@ -88,6 +88,20 @@ def test_lines_that_the_ledger_lacks_are_in_the_figures_too(lake: ReportLake) ->
     assert [(each.epoch, each.why) for each in found.figures.begins] == [(2, "start"), (1, "start")]
     lake.ledger.delete()
     assert lake.summary(keep=False).figures.total == whole.figures.total, "an empty ledger"
+    lake.keep()
+    lake.ledger.delete("epoch = 1")
+    assert lake.summary(keep=False).figures.total == whole.figures.total, "a ledger that has some of the lines"
+
+
+def test_a_batch_whose_rows_only_the_log_has_yet_is_one_batch(lake: ReportLake) -> None:
+    """Delta in Spark says it with the next commit."""
+    lake.batch(0, 10, range(6), [8, 9], duplicates=1, opened=True)
+    lake.keep()
+    said = Posting(Key(1, 2, 0, 0), "batch", target=sums(BatchId(1, 2), 0, range(6), range(6)), present=1)
+    lake.rows((), batch_commit=lake.batch_commit(State(), lake.number, said))
+    lake.number += 1
+    total = lake.summary(keep=False).figures.total
+    assert (total.batches, total.inserted) == (1, 6)
 
 
 def test_a_batch_that_says_only_later_what_it_inserted_is_one_batch(lake: ReportLake) -> None:
