@@ -53,6 +53,11 @@ class Version:
         """Whether it has a transaction id of ours."""
         return self.batch_commit is not None and isinstance(self.batch_commit.case, FENCED)
 
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The files that it removed, of which only their existence counts."""
+        return ("one",) if self.operation == "DELETE" else ()
+
     def sums(self) -> dict[Key, Sums]:
         """The sums of its rows, target or quarantine, by key."""
         if self._sums is None:
