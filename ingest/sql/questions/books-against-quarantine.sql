@@ -9,11 +9,12 @@ books AS (
   SELECT epoch, batch, source, `partition`, sum(posted) AS posted, sum(offsets) AS offsets
   FROM (
     SELECT CASE WHEN epoch < until THEN first ELSE epoch END AS epoch, CASE WHEN epoch < until THEN 0 ELSE batch END AS batch,
-           source, `partition`, coalesce(quarantine_rows, 0) AS posted, quarantine_offsets AS offsets
+           source, `partition`, why, coalesce(quarantine_rows, 0) AS posted, quarantine_offsets AS offsets
     FROM lines CROSS JOIN rebuild
     WHERE epoch >= first
   ) p
   GROUP BY epoch, batch, source, `partition`
+  HAVING count(CASE WHEN why IN ('batch', 'rebuild', 'replay') THEN 1 END) > 0
 ),
 held AS (
   SELECT epoch, batch, source, `partition`, count(at) AS found, sum(CAST(at AS DECIMAL(38,0))) AS offsets

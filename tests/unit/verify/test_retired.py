@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 
 from ingest.delta.batch_commit import SEEK, BatchId, Replay
+from ingest.delta.delta_sql import At
 from ingest.delta.posting import Key, Posting
 from ingest.kafka.offsets import OffsetRange
 from ingest.verify.against_kafka import removals_of
 from ingest.verify.lost_records import Gone
-from tests.unit.verify.proof_lake import Lake, sums
+from tests.unit.verify.proof_lake import ENGINE, Lake, sums
 from tests.unit.verify.test_verdict import filled
 
 pytestmark = pytest.mark.unit
@@ -95,3 +98,21 @@ def test_what_was_removed_of_a_replay_is_no_lost_record(lake: Lake) -> None:
     assert lake.codes() == []
     assert removals_of(lake.books(), "id", 0) == [Gone(OffsetRange(0, 0, 10), 1, False), Gone(OffsetRange(0, 8, 9), 1, True)]
     assert removals_of(lake.books(), "id", 1) == removals_of(lake.books(), "other", 0) == []
+
+
+def test_what_was_removed_of_rows_that_no_batch_has_put_there_is_no_difference(lake: Lake) -> None:
+    """I4: somebody inserted it by hand, or its batch was cut off. The accountant's queries agree with verify."""
+    other = BatchId(7, 2)
+    filled(lake).rows([30], of=other)
+    lake.records([31], of=other)
+    lake.keep()
+
+    def differences() -> list[int]:
+        tables = {name: At(f"{lake.places.root}/{name}") for name in ("ledger", "target", "quarantine")}
+        texts = ((files("ingest.sql.questions") / f"books-against-{name}.sql").read_text() for name in ("target", "quarantine"))
+        return [len(ENGINE.ask(text, **tables)) for text in texts]
+
+    assert (lake.codes(), differences()) == (["ROWS_OF_NO_BATCH"], [1, 1])
+    lake.erase(30, of=other)
+    lake.retire(31, of=other)
+    assert (lake.codes(), differences()) == ([], [0, 0])
