@@ -292,7 +292,7 @@ CAUGHT = {
         f"{STARTS}our_own_roll_back_does_not_count_as_a_delete",
         "I4",
         "delta/reachable.py",
-        '"DELETE" and commit.batch_commit is None',
+        '"DELETE" and not (commit.batch_commit is not None and isinstance(commit.batch_commit.case, RollBack))',
         '"DELETE"',
     ),
     "records that expire during a batch are skipped": by(EXPIRE, "I5", QUERY, '"failOnDataLoss": "true"', '"failOnDataLoss": "false"'),
