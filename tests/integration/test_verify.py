@@ -133,7 +133,10 @@ def test_a_duplicate_row_a_row_of_no_batch_and_a_lost_quarantined_record_are_fou
     result = found(one)
     assert {("ROWS_DIFFER", 4, 0, 5, 6), ("ROW_TWICE", None, None, None, None)} == where(result)
     assert any("the same event id" in f.what and "offset 5" in f.what for f in result.findings)
-    again.withColumn("id", F.lit("x")).withColumn("_offset", F.lit(99).cast("bigint")).write.format("delta").mode("append").save(
+    stray = again.withColumn("id", F.lit("x")).withColumn("_offset", F.lit(99).cast("bigint"))
+    stray.write.format("delta").mode("append").save(one.places.target)
+    assert any(each.code == "ROWS_DIFFER" and "2 rows more" in each.what and "[99, 100)" in each.what for each in found(one).findings)
+    stray.withColumn("id", F.lit("y")).withColumn("_batch", F.lit(77).cast("bigint")).write.format("delta").mode("append").save(
         one.places.target
     )
     assert "ROWS_OF_NO_BATCH" in {f.code for f in found(one).findings}
