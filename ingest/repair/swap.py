@@ -229,7 +229,8 @@ def _checked(session: SparkSession | None, contract: Contract, places: Places) -
     # The shadow's own log explains these; the table's books, as those of one batch, could not.
     deleted = (f"version {each.version} of its {each.table} is a DELETE of {each.rows} rows" for each in found.deletes)
     cut_off = (f"epoch {each.epoch} batch {each.batch} was cut off before its rows were committed" for each in found.uncommitted)
-    if wrong := next(iter((*map(str, found.findings), *deleted, *cut_off)), None):
+    unsettled = (f"nobody can say how many rows epoch {key.epoch} batch {key.batch} added" for key in sorted(found.books.unsettled))
+    if wrong := next(iter((*map(str, found.findings), *deleted, *cut_off, *unsettled)), None):
         raise Refused(
             "SHADOW_UNBALANCED",
             f"the shadow of {places.name} does not balance: {wrong}.",

@@ -102,7 +102,8 @@ def batches_after(places: Places, sent: Sent, since: datetime | None, *, by_epoc
     lines = joined(ledger_lines(DataFusion(), places, f"why = 'batch' AND {new}"))
     for _, each in groupby(lines, lambda line: (line.batch_id.epoch, 0 if by_epoch else line.batch_id.number)):
         batches = list(each)
-        if any(line.posting.is_open for line in batches):  # the run's next commit, or the next start, says how many rows it added
+        # The commit after the newest batch says how many rows it added. If later batches are there, nobody will say it any more.
+        if batches[-1] is lines[-1] and any(line.posting.is_open for line in batches):
             return
         yield batches
 

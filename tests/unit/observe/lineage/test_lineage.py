@@ -190,6 +190,13 @@ def test_a_batch_is_sent_when_its_rows_are_counted(full: Lake, tmp_path: Path) -
     assert newest["run"]["facets"]["oncelake_batches"]["duplicate"] == 2
 
 
+def test_a_batch_whose_rows_nobody_can_count_any_more_does_not_hold_back_the_later_ones(full: Lake, tmp_path: Path) -> None:
+    full.batch(20, 30, range(20, 28), opened=True)
+    full.batch(30, 40, range(30, 40))
+    full.keep()
+    assert batches(written(full, tmp_path / "events.ndjson"))[-2:] == [(2, 3, 3), (2, 4, 4)]
+
+
 def test_a_second_call_sends_only_what_is_new(full: Lake, tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     validated(full, "b", WHEN, True)
