@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ingest.decode.row_hash import Hashes
 from ingest.delta.batch_commit import FIRST_BATCH
@@ -84,13 +84,12 @@ class Held:
 
 @dataclass(frozen=True)
 class Account:
-    """Target and quarantine against the books of one table. `ids` are the hashed columns of the event id."""
+    """Target and quarantine against the books of one table. `lines` are those of its batches and replays, by key."""
 
     books: Books
     target: Held
     quarantine: Held
-    ids: tuple[str, ...] = ()
-    lines: Mapping[Key, Line] = field(default_factory=dict)
+    lines: Mapping[Key, Line]
 
     def rows(self, name: OfTable) -> TableRows:
         """The balance of a table."""
@@ -150,7 +149,7 @@ def account(engine: Engine, places: Places, books: Books, hashes: list[Hashes] |
     lines = {line.posting.key: line for line in (*books.replays, *books.batches)}
     target = _held(engine, books, "target", At(places.target, books.target_version), TARGET, ids, lines, hashes)
     quarantine = _held(engine, books, "quarantine", At(places.quarantine, books.quarantine_version), QUARANTINE, (), lines)
-    return Account(books, target, quarantine, ids, lines)
+    return Account(books, target, quarantine, lines)
 
 
 def _held(
