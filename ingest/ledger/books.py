@@ -126,13 +126,11 @@ def read_books(engine: Engine, places: Places, version: int | None = None) -> Bo
     lines = [line for line in lines if not line.completes or again[line.posting] is line]
     former = tuple(line for line in lines if line.posting.key.epoch < first and line.posting.why == "gap")
     late = len(logged.keys() - kept.keys())
-    since = [line for line in lines if line.posting.key.epoch >= first]
+    since = tuple(line for line in lines if line.posting.key.epoch >= first)
+    books = Books(version, versions["quarantine"], since, first, until, former, late, tuple(differing))
     # What left the rebuilt table since is posted under the keys of its rows.
-    inside = (replace(line.posting, key=replace(line.posting.key, epoch=first, batch=0)) for line in since)
-    folded = (
-        replace(line, posting=posting) if line.posting.key.epoch < until else line for line, posting in zip(since, inside, strict=True)
-    )
-    return Books(version, versions["quarantine"], tuple(folded), first, until, former, late, tuple(differing))
+    folded = (replace(line, posting=replace(line.posting, key=books.folded(line.posting.key))) for line in since)
+    return replace(books, lines=tuple(folded))
 
 
 def logged_lines(of_table: OfTable, log: DeltaLog, name: str, after: int, version: int) -> Iterator[Line]:
