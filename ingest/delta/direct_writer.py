@@ -102,10 +102,6 @@ class DirectWriter:
         self._tables.pop(log.table, None)  # a start reads the table as it is now
         return self.try_commit(log.table, lambda: batch_commit, lambda _: (NOTHING, ()))
 
-    def commit_seek(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-        """Commit the offsets at which an epoch starts. Raises RunStopped FENCED."""
-        return self.commit(log, lambda: batch_commit, lambda _: (NOTHING, ()))
-
     def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
         """Delete the quarantined records that meet a condition; None if none does. Raises RunStopped FENCED."""
         commit = self.try_commit(log.table, lambda: batch_commit, partial(quarantine_rows.without, condition=condition))
@@ -138,7 +134,7 @@ class DirectWriter:
         self.unfenced(places.ledger, about, partial(erased_rows.appended, rows=rows))
 
     def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-        """Commit postings alone. Raises RunStopped FENCED."""
+        """Commit postings without rows. Raises RunStopped FENCED."""
         return self.commit(log, lambda: batch_commit, lambda _: (NOTHING, ()))
 
     def merge_quarantine(self, log: DeltaLog, still: writer.Still, rows: pa.Table, *, reopen: bool) -> Commit:

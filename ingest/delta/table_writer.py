@@ -51,10 +51,6 @@ class TableWriter(Protocol):
         """
         ...
 
-    def commit_seek(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-        """Commit the offsets at which an epoch starts, without adding rows. Raises RunStopped FENCED."""
-        ...
-
     def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
         """Delete the rows that meet a condition, under a transaction id; None if no row does. Raises RunStopped FENCED."""
         ...
@@ -70,7 +66,7 @@ class TableWriter(Protocol):
         ...
 
     def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-        """Commit postings alone, under a transaction id. Raises RunStopped FENCED."""
+        """Commit postings without rows, such as the offsets at which an epoch starts, under a transaction id. Raises RunStopped FENCED."""
         ...
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
@@ -116,7 +112,7 @@ class SparkWriter:
     def fence(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
         return writer.fence(self.session, log, batch_commit)
 
-    def commit_seek(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
+    def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
         return writer.commit(self.session, log, lambda: batch_commit, lambda: writer.append_nothing(self.session, log.table))
 
     def delete(self, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
@@ -132,9 +128,6 @@ class SparkWriter:
         self, places: Places, about: BatchCommit, rows: Sequence[Mapping[str, Any]], session: SparkSession | None = None
     ) -> None:
         writer.append_ledger(session or self.session, places.ledger, about, rows)
-
-    def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-        return self.commit_seek(log, batch_commit)
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
         condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"

@@ -243,7 +243,7 @@ class _Opening:
         if begin.why is not None:
             case = Start(begin.reason) if begin.why == "first" else Seek(begin.reason)
             seek = writer.batch_commit(case, SEEK, look_back.again(), (*offsets, *unposted))
-            self.statements.commit_seek(self.logs.target, seek)
+            self.statements.post(self.logs.target, seek)
             unposted.clear()
             crash_points.at("start_offsets", 0)
         look_back.again()

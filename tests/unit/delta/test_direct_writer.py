@@ -125,7 +125,7 @@ def test_a_fenced_writer_commits_nothing_more_although_it_has_looked_before(plac
     assert writer.fence(log, statement(1)) is not None
     assert DirectWriter().fence(log, statement(2)) is not None
     with pytest.raises(IngestError, match=r"FENCED.*epoch 2"):
-        writer.commit_seek(log, statement(1, SEEK, Seek("")))
+        writer.post(log, statement(1, SEEK, Seek("")))
     assert DeltaTable(places.target).version() == 2
 
 
@@ -243,7 +243,7 @@ def test_a_fenced_and_an_outrun_statement_have_surely_stored_nothing(places: Pla
     log = Logs.of(places).target
     assert writer.fence(log, statement(1)) is not None and DirectWriter().fence(log, statement(2)) is not None
     with pytest.raises(IngestError, match="FENCED") as fenced:
-        writer.commit_seek(log, statement(1, SEEK, Seek("")))
+        writer.post(log, statement(1, SEEK, Seek("")))
     another = DirectWriter()
 
     def decide(_: LiveTable) -> tuple[Operation, Sequence[dict[str, Any]]]:
@@ -273,7 +273,7 @@ def test_a_table_that_is_another_one_is_refused_at_the_next_look(how: str, place
             other.create_tables(CONTRACT, places)
             assert other.fence(log, statement(1)) is not None
     with pytest.raises(IngestError, match=r"(?s)TABLE_REWOUND.*ingest seek shop\.orders --to table"):
-        writer.commit_seek(log, statement(1, SEEK, Seek("")))
+        writer.post(log, statement(1, SEEK, Seek("")))
 
 
 def test_a_table_made_again_between_look_and_put_gets_no_commit_of_ours(places: Places, writer: DirectWriter) -> None:
@@ -324,7 +324,7 @@ def test_an_empty_version_file_is_damage_and_no_commit(places: Places, writer: D
     assert writer.fence(log, statement(1)) is not None
     (Path(places.target) / "_delta_log" / f"{2:020}.json").touch()
     with pytest.raises(IngestError, match="LOG_TORN"):
-        writer.commit_seek(log, statement(1, SEEK, Seek("")))
+        writer.post(log, statement(1, SEEK, Seek("")))
 
 
 def test_lines_are_added_to_the_ledger_in_their_tables_types(places: Places, writer: DirectWriter) -> None:
@@ -438,7 +438,7 @@ def test_a_column_that_somebody_changes_during_a_run_ends_it_as_a_start_would(pl
     _altered(places, schemaString=schema.replace('"name":"id","type":"long"', '"name":"id","type":"string"'))
     for _ in range(2):  # a statement that is tried again finds the same
         with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id is string in the table, bigint in the contract"):
-            run.commit_seek(log, statement(1, SEEK, Seek("")))
+            run.post(log, statement(1, SEEK, Seek("")))
     _altered(places, schemaString=schema.replace('"nullable":false', '"nullable":true', 1))
     with pytest.raises(Refused, match=r"CONTRACT_CHANGED.*the column id may be null in the table"):
         DirectWriter(CONTRACT).fence(log, statement(2))
@@ -462,7 +462,7 @@ def test_a_look_back_takes_the_writers_own_look_and_reads_no_log_again(places: P
     assert run.fence(logs.target, statement(1)) is not None and run.fence(logs.quarantine, statement(1)) is not None
     target, quarantine = (DeltaLog(None, path) for path in (places.target, places.quarantine))  # type: ignore[arg-type]
     look_back = LookBack("shop.orders", target, quarantine, NOWHERE, run.look)
-    run.commit_seek(logs.target, statement(1, SEEK, Seek("")))
+    run.post(logs.target, statement(1, SEEK, Seek("")))
     seen = look_back.again()
     assert (seen.target.version, seen.quarantine.version) == (2, 1)
     assert seen.target == Snapshot(logs.target.state().id, 2, logs.target.stamp(2))  # type: ignore[union-attr]
@@ -479,7 +479,7 @@ def test_a_harmless_change_of_the_table_during_a_run_goes_on(places: Places, wri
     assert run.fence(log, statement(1)) is not None
     DeltaTable(places.target).alter.set_table_description("orders of the shop")
     DeltaTable(places.target).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
-    assert run.commit_seek(log, statement(1, SEEK, Seek(""))).version == 4
+    assert run.post(log, statement(1, SEEK, Seek(""))).version == 4
 
 
 def test_a_feature_that_somebody_switches_on_during_a_run_ends_it(places: Places, writer: DirectWriter) -> None:
@@ -488,7 +488,7 @@ def test_a_feature_that_somebody_switches_on_during_a_run_ends_it(places: Places
     DeltaTable(places.quarantine).alter.set_table_properties({"delta.appendOnly": "true"})
     for _ in range(2):
         with pytest.raises(InvalidInput, match="DIRECT_UNFIT"):
-            writer.commit_seek(log, statement(1, SEEK, Seek("")))
+            writer.post(log, statement(1, SEEK, Seek("")))
 
 
 def test_a_table_is_judged_when_it_is_loaded_and_when_it_changes_and_not_at_every_look(
@@ -499,10 +499,10 @@ def test_a_table_is_judged_when_it_is_loaded_and_when_it_changes_and_not_at_ever
     log, run = Logs.of(places).target, DirectWriter()
     assert run.fence(log, statement(1)) is not None
     for number in (1, 2, 3):
-        run.commit_seek(log, statement(1, number, Seek("")))
+        run.post(log, statement(1, number, Seek("")))
     assert judged == [places.target]
     DeltaTable(places.target).alter.set_table_description("orders of the shop")
-    run.commit_seek(log, statement(1, 4, Seek("")))
+    run.post(log, statement(1, 4, Seek("")))
     assert judged == [places.target] * 2
 
 

@@ -46,7 +46,7 @@ def commits(writer: DirectWriter, places: Places, number: int) -> None:
     log = Logs.of(places).target
     first = writer.table(places.target).version + 1
     for at in range(first, first + number):
-        writer.commit_seek(log, statement(1, at, Seek("")))
+        writer.post(log, statement(1, at, Seek("")))
 
 
 def checkpoints(table: str) -> list[int]:
@@ -80,14 +80,14 @@ def test_a_table_whose_log_before_the_checkpoint_was_removed_loads_as_it_was(pla
             path.unlink()
     after = DirectWriter().table(places.target)
     assert after.state == before.state and after.live == before.live and DeltaTable(places.target).version() == before.version
-    writer.commit_seek(Logs.of(places).target, statement(1, 200, Seek("")))
+    writer.post(Logs.of(places).target, statement(1, 200, Seek("")))
     assert after.look()[-1].batch_commit is not None
 
 
 def test_quarantine_and_ledger_get_checkpoints_too(places: Places, writer: DirectWriter) -> None:
     log = Logs.of(places).quarantine
     for number in range(1, BEHIND_MAX + 1):
-        writer.commit_seek(log, statement(1, number, Seek("")))
+        writer.post(log, statement(1, number, Seek("")))
         writer.append_ledger(places, ABOUT, lines(number))
     assert checkpoints(places.quarantine) == checkpoints(places.ledger) == [BEHIND_MAX - 1]
     assert DeltaTable(places.ledger).to_pyarrow_table().num_rows == BEHIND_MAX

@@ -65,7 +65,7 @@ class Scene:
         writer = DirectWriter(self.contract)
 
         def carry(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
-            return writer.commit_seek(look_back.target, replace(at_end, case=Replay(CARRIED)))
+            return writer.post(look_back.target, replace(at_end, case=Replay(CARRIED)))
 
         floor = self.desk.table.epoch.writer.epoch + EPOCHS_AHEAD
         open_epoch(None, self.contract, shadow_of(self.places), self.ask, EARLIEST, floor=floor, writer=writer).finish()
