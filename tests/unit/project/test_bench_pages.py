@@ -111,7 +111,11 @@ def test_the_numbers_for_scale_and_growth_on_the_page_of_costs_were_measured() -
     assert "{:.0f} µs of CPU in batches of 10,000, {:.0f} µs in batches of 500,000 and {:.0f} µs".format(*cost.values()) in text
     twenty, one = points["tables", "20"], points["tables", "1"]
     assert f"take {int(twenty['processor_s'])} CPU seconds instead of {one['processor_s']:.0f}" in text
-    assert f"a batch takes {growth.ratio(result_of('growth')):.2f} times as long at 100 million rows" in text
+    grown = result_of("growth")
+    rising, random = (growth.ratio(grown, kind) for kind in (growth.RISING, growth.RANDOM))
+    assert f"a batch takes {rising:.2f} times as long at 100 million rows" in text and f"with random ones {random:.2f} times" in text
+    readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
+    assert f"takes {rising:.2f} times as long as at one million with rising ids, and {random:.2f} times with random ones" in readme
 
 
 def test_the_durations_of_a_check_on_the_quality_page_were_measured() -> None:
