@@ -2,7 +2,8 @@
 
     .venv/bin/python -m bench.latency [--rate 5000] [--minutes 10] [--json docs/benchmarks/latency.json]
 
-One producer sends a transaction every tenth of a second. A record counts from the moment in which its transaction's commit returned, and
+One producer sends a transaction every tenth of a second; first with event ids that rise with time, then into another table with random
+ones. A record counts from the moment in which its transaction's commit returned, and
 until the time of the file in the table's log that says it is there. The first minute is left out: Java compiles as it goes. The run merges
 small files beside its batches, as it does by default. Afterwards the same question in SQL is put to the table as it is and to a copy that
 was compacted as a whole.
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +47,8 @@ ENDS_WITHIN_S = 120
 WATCH_EVERY_S = 10
 QUESTION = "SELECT status, count(*), sum(amount), max(ordered_at) FROM {t} GROUP BY status"
 QUESTIONS = 7
+ROW = "{p50_s} | {p95_s} | {p99_s} | {max_s} | {batches} | {processor_s} |"
+SHOWN = ("p50_s", "p95_s", "p99_s", "max_s", "batches", "processor_s")
 
 
 @dataclass
@@ -52,6 +56,7 @@ class Feed:
     """A producer of transactions; `sent` has one line a transaction and partition: when its commit returned, partition, end, records."""
 
     servers: str
+    random_ids: bool = False
     sent: list[tuple[float, int, int, int]] = field(default_factory=list)
     number: int = 0
 
@@ -75,7 +80,8 @@ class Feed:
         producer.begin_transaction()
         for _ in range(records):
             self.number += 1
-            producer.produce(TOPIC, order(self.number, customers=100_000), partition=self.number % PARTITIONS, on_delivery=delivered)
+            event = order(self.number, customers=100_000, order_id=str(uuid.uuid4()) if self.random_ids else None)
+            producer.produce(TOPIC, event, partition=self.number % PARTITIONS, on_delivery=delivered)
         producer.commit_transaction()
         now = time.time()
         self.sent += [(now, partition, max(offsets) + 1, len(offsets)) for partition, offsets in ends.items()]
@@ -119,7 +125,7 @@ def delays(sent: list[tuple[float, int, int, int]], batches: list[tuple[float, C
     """One line a transaction and partition: when it was committed, the seconds until it was in the table, its records."""
     times = np.array([at for at, _ in batches])
     ends = {
-        p: np.array([commit.batch_commit.ends.get(p, 0) for _, commit in batches if commit.batch_commit is not None])
+        p: np.array([commit.batch_commit.ends.get((0, p), 0) for _, commit in batches if commit.batch_commit is not None])
         for p in range(PARTITIONS)
     }
     return np.array([(at, times[np.searchsorted(ends[p], end)] - at, records) for at, p, end, records in sent])
@@ -142,14 +148,14 @@ def asked(path: str) -> float:
     return statistics.median(found)
 
 
-def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
+def measure(rate: int, minutes: int, folder: Path, *, random_ids: bool) -> dict[str, Any]:
     """Feed, wait until all is in the table, and look."""
-    (folder / "tables").mkdir()
+    (folder / "tables").mkdir(parents=True)
     (folder / "tables" / "events.yml").write_text(contract(), encoding="utf-8")
     places = Places(str(folder / "lake"), str(folder / "checkpoints"), "bench", "events")
     with Broker(folder / "broker") as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        feed = Feed(broker.bootstrap_servers)
+        feed = Feed(broker.bootstrap_servers, random_ids)
         words = ["--project", str(folder), "--lake", places.lake, "--checkpoints", str(folder / "checkpoints")]
         words += ["--bootstrap-servers", broker.bootstrap_servers]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -178,7 +184,9 @@ def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
 
 def _reached(feed: Feed, newest: Commit) -> bool:
     ends = {partition: end for _, partition, end, _ in feed.sent}
-    return newest.batch_commit is not None and all(newest.batch_commit.ends.get(partition, 0) >= end for partition, end in ends.items())
+    return newest.batch_commit is not None and all(
+        newest.batch_commit.ends.get((0, partition), 0) >= end for partition, end in ends.items()
+    )
 
 
 def _figures(found: np.ndarray[Any, Any], minutes: int, batches: list[tuple[float, Commit]], cost: float) -> dict[str, Any]:
@@ -230,9 +238,13 @@ def page(result: dict[str, Any]) -> str:
             "Latency of a record: from the return of its producer's commit to the commit in the target's log. The producer sends "
             f"{result['rate']:,} records\nof about 226 bytes per second, in ten transactions per second, for {result['minutes']} minutes "
             f"after a minute of warm-up. {result['cores']} cores, which broker and\nproducer share; commit {result['commit']}.\n",
-            "| p50, s | p95, s | p99, s | max, s | batches | CPU s of the run |\n|---|---|---|---|---|---|",
-            "| {p50_s} | {p95_s} | {p99_s} | {max_s} | {batches} | {processor_s} |".format(**result),
-            f"\np50 / p99 of each minute, in seconds:\n{by_minute}.\n",
+            "| event ids | p50, s | p95, s | p99, s | max, s | batches | CPU s of the run |\n|---|---|---|---|---|---|---|",
+            *(
+                f"| {name} | {ROW.format(**each)}"
+                for name, each in (("rising", result), ("random", result.get("random")))
+                if each is not None
+            ),
+            f"\nWith rising ids, p50 / p99 of each minute, in seconds:\n{by_minute}.\n",
             "Medians of the run's three thirds: {}, {} and {} MB of memory".format(*result["memory_mb"])
             + ", and {}, {} and {} MB of disk for Spark's blocks.\n".format(*result["scratch_mb"]),
             f"{merged}After the run, the table has {result['files']} files, and its log folder {result['log_entries']}. "
@@ -252,8 +264,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        figures = measure(chosen.rate, chosen.minutes, Path(name))
-    result = {**about("latency/1"), "rate": chosen.rate, "minutes": chosen.minutes, **figures}
+        rising, random = (measure(chosen.rate, chosen.minutes, Path(name, f"{each}"), random_ids=each) for each in (False, True))
+    result = {
+        **about("latency/1"),
+        "rate": chosen.rate,
+        "minutes": chosen.minutes,
+        **rising,
+        "random": {each: random[each] for each in SHOWN},
+    }
     keep(chosen.json, result, page)
 
 
