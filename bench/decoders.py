@@ -29,7 +29,7 @@ from bench.meter import Cost, Meter
 from bench.result import about, keep
 from bench.rivals import contract
 from ingest.contract.definition import Contract, load_contracts
-from ingest.decode.decoder import decode
+from ingest.decode.decoder import decode, with_source
 from ingest.decode.event_plan import BatchSource
 from ingest.delta.batch_commit import FIRST_BATCH, BatchId
 from ingest.lab.broker.embedded_broker import Broker
@@ -87,7 +87,7 @@ def measure(session: SparkSession, servers: str, topic: str, ours: Contract, old
         READ: read,
         PLAIN: lambda: read().select(F.from_json(F.col("value").cast("string"), schema).alias("e")).select("e.*"),
         OLD: lambda: decoder.decode(read(), old_source),
-        NEW: lambda: decode(read(), ours, BatchSource("id", 1, FIRST_BATCH, now)),
+        NEW: lambda: decode(with_source(read(), {0: topic}), ours, BatchSource(("id",), 1, FIRST_BATCH, now)),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
     for number in range(rounds + 1):

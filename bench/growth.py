@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,7 +38,7 @@ from ingest.batch.batch import BatchReport
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.index_state import state_of
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe, topic_state
+from ingest.kafka.topic import current_states
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
@@ -202,8 +203,7 @@ def _read_again(session: SparkSession, servers: str, table: Grown, batch: int) -
     """Seek to the earliest offset, and read all batches again: every id of them is in the table."""
     kafka, ours = KafkaOptions(servers), contract(source={"topic": table.folder.name, "format": "json"})
     seeking = Seeking(Aim("earliest"), accept_gap=False, reason="--to earliest")
-    topic = describe(kafka, table.folder.name)
-    open_epoch(None, ours, table.places, lambda: topic_state(kafka, topic, "read_committed"), seeking, writer=DirectWriter(ours))
+    open_epoch(None, ours, table.places, partial(current_states, kafka, ours.source), seeking, writer=DirectWriter(ours))
     found = _read(session, servers, table, batch)
     assert sum(report.inserted for report in found) == 0, "all of it is there"
     return found

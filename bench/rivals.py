@@ -19,7 +19,7 @@ from bench.meter import Cost
 from ingest.batch.batch import BatchReport
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe
+from ingest.kafka.topic import topics_of
 from ingest.run.table_query import LARGE, PROMPT, TableQuery, Trigger
 from ingest.run.writer_setting import Writer
 from ingest.runtime.places import Places
@@ -63,7 +63,7 @@ def ingest(
     queries = []
     for each in contracts:
         places = Places(str(folder / "lake"), str(folder / "c"), each.pipeline, each.table)
-        query = TableQuery(each, places, kafka, describe(kafka, each.source.topic), on_batch, writer=writer)
+        query = TableQuery(each, places, kafka, topics_of(kafka, each.source), on_batch, writer=writer)
         query.start(session, Trigger(once=True), cap)
         queries.append(query)
     for query in queries:

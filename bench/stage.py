@@ -46,7 +46,8 @@ def batches(values: list[bytes]) -> list[pa.RecordBatch]:
     for start in range(0, len(values), AT_ONCE):
         some = values[start : start + AT_ONCE]
         columns = {"__key": pa.nulls(len(some), pa.binary()), "__value": pa.array(some, pa.binary())}
-        columns |= {"__headers": pa.nulls(len(some), pa.string()), "_partition": pa.array([0] * len(some), pa.int32())}
+        columns |= {"_source": pa.array([0] * len(some), pa.int16()), "__headers": pa.nulls(len(some), pa.string())}
+        columns |= {"_partition": pa.array([0] * len(some), pa.int32())}
         columns |= {"_offset": pa.array(range(start, start + len(some)), pa.int64())}
         columns["_kafka_timestamp"] = pa.array([1_795_699_235_731_000] * len(some), pa.timestamp("us", "UTC"))
         found.append(pa.RecordBatch.from_pydict(columns))
@@ -56,11 +57,11 @@ def batches(values: list[bytes]) -> list[pa.RecordBatch]:
 def measure(ours: Contract, values: list[bytes], rounds: int, folder: Path) -> dict[str, float]:
     """CPU µs a record by part."""
     given, ids = batches(values), event_id_columns(ours)
-    source = BatchSource("topic-id", 1, 2, datetime(2026, 1, 1, tzinfo=UTC))
+    source = BatchSource(("topic-id",), 1, 2, datetime(2026, 1, 1, tzinfo=UTC))
     plan = event_plan(ours, source, arrow_rules(ours))
     assert plan.json is not None, "both are JSON"
     bounded = (*ids, "_partition", "_offset", "_kafka_timestamp")
-    refused = Refused(pa.schema([]), str(folder), "part-", ids, (), ())
+    refused = Refused(pa.schema([]), str(folder), "part-", ids, (), (), ())
     stage = Stage(plan, str(folder), "part-", ids, bounded, False, refused)
     typed = BatchDecoder(plan.json)._typed
     texts = [value for batch in given for value in batch.column("__value").to_pylist()]

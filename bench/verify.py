@@ -90,7 +90,7 @@ def fill(lake: Path, rows: int) -> None:
 
     sums = by_key(sums_of(found.select([*TARGET.position, "order_id"]) for found in batches()))
     postings = tuple(Posting(key, "batch", OffsetRange(key.partition, 0, each), each, held) for key, held in sorted(sums.items()))
-    batch_commit = BatchCommit(Batch(), "bench", "events", id, "bench", Snapshots(nowhere, nowhere), "", topic, postings)
+    batch_commit = BatchCommit(Batch(), "bench", "events", id, "bench", Snapshots(nowhere, nowhere), "", (topic,), postings)
     properties = CommitProperties(
         {"userMetadata": batch_commit.to_json()}, app_transactions=[Transaction(batch_commit.app_id, id.txn_version)]
     )

@@ -137,7 +137,7 @@ def _target(places: Places, table: str, rows: dict[str, Any], committed: Any, to
     keys = (Key(id.epoch, id.number, 0, partition) for partition in range(PARTITIONS))
     postings = tuple(Posting(key, "batch", OffsetRange(key.partition, end - 1, end)) for key in keys)
     at = Snapshot("", 0, "")
-    commit = BatchCommit(Batch(), "shop", table, id, "w", Snapshots(at, at), "h", TopicId(table, "t"), postings)
+    commit = BatchCommit(Batch(), "shop", table, id, "w", Snapshots(at, at), "h", (TopicId(table, "t"),), postings)
     properties = CommitProperties({"userMetadata": commit.to_json()}, app_transactions=[Transaction(commit.app_id, id.txn_version)])
     write_deltalake(places.target, pa.table(columns), mode="append", commit_properties=properties)
 
@@ -147,13 +147,13 @@ def _quarantine(places: Places, table: str, at: Any, committed: Any, epoch: Any,
     rows = []
     for each in at:
         code, detail, value = chosen.choices(BROKEN, (5, 3, 2, 1))[0]
-        row = {"topic": table, "topic_id": "t", "partition": 0, "offset": int(ends[each]) - 1, "value": value, "reason_code": code}
-        row |= {"reason_detail": detail, "epoch": int(epoch[each]), "batch": int(number[each]), "state": "open"}
+        row = {"topic": table, "topic_id": "t", "source": 0, "partition": 0, "offset": int(ends[each]) - 1, "value": value}
+        row |= {"reason_code": code, "reason_detail": detail, "epoch": int(epoch[each]), "batch": int(number[each]), "state": "open"}
         rows.append({**row, "kafka_timestamp": int((committed[each] - 2) * 1e6)})
     types: dict[str, Any] = {
         "value": pa.binary(),
         "kafka_timestamp": TIME,
-        **dict.fromkeys(("offset", "epoch", "batch", "partition"), pa.int64()),
+        **dict.fromkeys(("source", "offset", "epoch", "batch", "partition"), pa.int64()),
     }
     schema = pa.schema([(name, types.get(name, pa.string())) for name in rows[0]])
     write_deltalake(places.quarantine, pa.Table.from_pylist(rows, schema), mode="append")
@@ -188,7 +188,7 @@ def seen(folder: Path) -> list[Summary]:
     found = []
     for contract in load_contracts(folder, []):
         places = Places(str(folder / "lake"), str(folder / "checkpoints"), contract.pipeline, contract.table)
-        each = summary(contract, places, lambda: TopicState(TopicId("", ""), {}), 24)
+        each = summary(contract, places, (TopicState(TopicId("", ""), {}),), 24)
         running = "host ingest-1, JVM process 212, Python process 187"
         status = replace(each.status, lag=37, running=running, refusal=None, next="continue where the newest batch ended")
         found.append(replace(each, status=status))

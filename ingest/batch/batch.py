@@ -29,7 +29,7 @@ from ingest.delta.delta_sql import At, Spark, asked
 from ingest.delta.posting import Key, Posting, Sums
 from ingest.delta.stored_rows import QUARANTINE, hashed_ids, sums_at
 from ingest.delta.table_writer import SparkWriter, TableWriter
-from ingest.kafka.offsets import OffsetRange, Planned, Position, planned
+from ingest.kafka.offsets import OffsetRange, Partition, Planned, Position, planned
 from ingest.ledger.books import added_by
 from ingest.recovery.epoch import Epoch
 from ingest.recovery.replay import replay
@@ -56,7 +56,7 @@ class BatchReport:
     quarantined: int
     target_version: int
     seconds: float
-    ends: dict[int, int]
+    ends: dict[Partition, int]
     steps: dict[str, float] = field(default_factory=dict)
 
 
@@ -74,11 +74,11 @@ class Table:
     epoch: Epoch
     files: Files
     still_ours: Callable[[], None] = lambda: None
-    starts: Mapping[int, int] = field(init=False)
-    read_to: Mapping[int, Position] = field(init=False)
+    starts: Mapping[Partition, int] = field(init=False)
+    read_to: Mapping[Partition, Position] = field(init=False)
     refuse_lost: Callable[[], None] = lambda: None
     source: Source | None = None
-    with_epochs: Callable[[tuple[OffsetRange, ...], Mapping[int, Position]], tuple[OffsetRange, ...]] = lambda ranges, _: ranges
+    with_epochs: Callable[[tuple[OffsetRange, ...], Mapping[Partition, Position]], tuple[OffsetRange, ...]] = lambda ranges, _: ranges
 
     def __post_init__(self) -> None:
         self.starts, self.read_to = self.epoch.starts, self.epoch.read_to
@@ -93,7 +93,7 @@ class Table:
 
     def read_before(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether an earlier batch has read any of these offsets."""
-        return any(each.start < each.end and each.start < self.epoch.read_before.get(each.partition, 0) for each in ranges)
+        return any(each.start < each.end and each.start < self.epoch.read_before.get(each.of, 0) for each in ranges)
 
 
 class Clock:
@@ -114,7 +114,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     number, plan, reread = begin(table, spark_number)
 
     # 3 Decode once, and count with one ordinary aggregation so that retried tasks count once.
-    source = BatchSource(table.epoch.writer.topic.id, table.epoch.writer.epoch, number, plan.planned_at)
+    source = BatchSource(tuple(each.id for each in table.epoch.writer.sources), table.epoch.writer.epoch, number, plan.planned_at)
     with ExitStack() as stack:
 
         def attempt(records: DataFrame, level: StorageLevel | None = StorageLevel.DISK_ONLY) -> DataFrame:
@@ -130,11 +130,10 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         clock.lap("decode")
         ranked, batch_counts = rank(events, table.contract)
         checks: list[Callable[[DataFrame], DataFrame]] = []
-        epochs = table.epoch.epochs_of_topic
         if table.contract.conflicts == "table":
-            checks.append(lambda frame: mark_conflicts(frame, table.contract, table.places.target, batch_counts.bounds, epochs))
+            checks.append(lambda frame: mark_conflicts(frame, table.contract, table.places.target, batch_counts.bounds))
         if reread and (checks or batch_counts.failed):
-            checks.append(lambda frame: without_rows(frame, table.places.target, plan.ranges, epochs))
+            checks.append(lambda frame: without_rows(frame, table.places.target, plan.ranges))
         for check in checks:
             ranked = stack.enter_context(kept(check(ranked)))
             batch_counts = count_batch(ranked, table.contract)
@@ -145,7 +144,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         # 4 Quarantine first: the target commit of a batch then proves its quarantine commit.
         stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, reread=reread)
         epoch = table.epoch.writer.epoch
-        postings = tuple(batch_counts.posting(Key(epoch, number, 0, each.partition), each, stored) for each in plan.ranges)
+        postings = tuple(batch_counts.posting(Key(epoch, number, *each.of), each, stored) for each in plan.ranges)
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
@@ -163,7 +162,8 @@ def begin(table: Table, spark_number: int) -> tuple[int, Planned, bool]:
     """Steps 1 and 2: the batch's number, its offset range, and whether earlier batches have read any of its offsets."""
     # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
     number = spark_number + FIRST_BATCH
-    plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
+    numbers = {name: source for source, name in table.epoch.topics.items()}
+    plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts, numbers)
     crash_points.at("after_offset_log", number)
 
     # 2 Check that this run still owns the table, that nobody has changed the tables since its last look, and that the topic's log is still
@@ -231,10 +231,10 @@ def _quarantine(
     ids = [as_text(F.col(f"`{name}`")) for name in event_id_columns(table.contract)]
     event_id = ids[0] if len(ids) == 1 else F.when(F.concat(*ids).isNotNull(), F.to_json(F.array(*ids)))
     writer = table.epoch.writer
+    topics = {"topic": [each.name for each in writer.sources], "topic_id": [each.id for each in writer.sources]}
     failed = ranked.where("__reason IS NOT NULL").select(
-        F.lit(writer.topic.name).alias("topic"),
-        F.lit(writer.topic.id).alias("topic_id"),
-        F.lit(0).cast("smallint").alias("source"),
+        *(F.element_at(F.array(*map(F.lit, each)), F.col("_source") + 1).alias(name) for name, each in topics.items()),
+        F.col("_source").alias("source"),
         F.col("_partition").alias("partition"),
         F.col("_offset").alias("offset"),
         F.col("_kafka_timestamp").alias("kafka_timestamp"),

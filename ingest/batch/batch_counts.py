@@ -18,7 +18,7 @@ from ingest.contract.definition import Contract
 from ingest.decode.decoder import with_payload
 from ingest.decode.payload import PAYLOAD
 from ingest.delta.posting import NOTHING, Key, Posting, Sums, Why
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Partition
 
 
 def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:
@@ -79,7 +79,7 @@ class BatchCounts:
     `bounds` has the least and greatest value of each id column as typed literals.
     """
 
-    counts: dict[int, PartitionCounts]
+    counts: dict[Partition, PartitionCounts]
     bounds: dict[str, tuple[Column, Column]]
     conflicts: int
 
@@ -95,17 +95,18 @@ class BatchCounts:
 
     def posting(self, key: Key, at: OffsetRange, stored: Mapping[Key, Sums], why: Why = "batch") -> Posting:
         """What is known of a partition before the target's commit. `stored` are the records that the quarantine did not contain before."""
-        counts = self.counts.get(key.partition, PartitionCounts(0, 0, 0))
+        counts = self.counts.get(key.of, PartitionCounts(0, 0, 0))
         quarantined = stored.get(key, NOTHING)
         return Posting(key, why, at, counts.read, None, quarantined, None, counts.duplicates)
 
     def without(self, later: pa.Table) -> BatchCounts:
         """The counts without these rows (from `later_copies`) among the winners."""
         counts, conflicts = dict(self.counts), self.conflicts
-        for found in later.group_by("_partition").aggregate([("_offset", "count"), (DIFFERS, "count")]).to_pylist():
-            before, differ = counts[found["_partition"]], found["__differs_count"]
+        for found in later.group_by(["_source", "_partition"]).aggregate([("_offset", "count"), (DIFFERS, "count")]).to_pylist():
+            of = found["_source"], found["_partition"]
+            before, differ = counts[of], found["__differs_count"]
             later_copies_here = found["_offset_count"] - differ
-            counts[found["_partition"]] = PartitionCounts(before.read, before.failed + differ, before.duplicates + later_copies_here)
+            counts[of] = PartitionCounts(before.read, before.failed + differ, before.duplicates + later_copies_here)
             conflicts += differ
         return BatchCounts(counts, self.bounds, conflicts)
 
@@ -125,8 +126,8 @@ def count_batch(ranked: DataFrame, contract: Contract) -> BatchCounts:
     for position, name in enumerate(ids):
         plain = _countable(F.col(f"`{name}`"), fields[name])
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
-    rows = ranked.groupBy("_partition").agg(*aggregates).collect()
-    counts = {row["_partition"]: PartitionCounts(row["read"], row["failed"], row["duplicates"]) for row in rows}
+    rows = ranked.groupBy("_source", "_partition").agg(*aggregates).collect()
+    counts = {(row["_source"], row["_partition"]): PartitionCounts(row["read"], row["failed"], row["duplicates"]) for row in rows}
     bounds = {}
     for position, name in enumerate(ids):
         least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]

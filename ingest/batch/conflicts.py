@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ingest.batch.dedup import POSITION
 from ingest.contract.columns import PAYLOAD_HASH, event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta.stored_rows import in_epochs
+from ingest.delta.stored_rows import TARGET, in_ranges
 from ingest.kafka.offsets import OffsetRange
 
 CONFLICT = "conflicting_duplicate"
@@ -18,40 +21,35 @@ RAW = ("__key", "__value", "__headers")
 DUPLICATE, PRESENT = 2, 3
 
 
-def mark_conflicts(
-    ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], epochs: Sequence[int]
-) -> DataFrame:
+def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
     """Compare the batch with the target: if the target contains an event id, the row's payload decides about every copy in the batch.
 
     A copy with another payload is refused, unless it is that row itself. A copy with the same payload is a duplicate, even if it was
-    refused before because it differs from an earlier copy in the batch. `epochs` are those of this topic: positions in another topic
-    cannot be compared.
+    refused before because it differs from an earlier copy in the batch.
     """
     refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
-    row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), in_epochs(epochs).alias("here"))
+    row = F.struct(*POSITION, F.col(PAYLOAD_HASH).alias("hash"))
     found = _with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused, F.when(F.col(PAYLOAD_HASH).isNotNull(), row))
     there = F.col("__there")
-    itself = there["here"] & (there["_partition"] == F.col("_partition")) & (there["_offset"] == F.col("_offset"))
+    itself = reduce(and_, (there[name] == F.col(name) for name in POSITION))
     equal = F.coalesce((there["hash"] == F.col(PAYLOAD_HASH)) | itself, F.lit(False))
     found = found.withColumn("__pardoned", refused & equal)
     found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
     found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(PRESENT)).otherwise(F.col("__rank")))
-    where = F.concat(F.lit("differs from partition "), there["_partition"], F.lit(" offset "), there["_offset"])
+    of = F.when(there["_source"] == 0, F.lit("")).otherwise(F.concat(there["_source"], F.lit("/")))
+    where = F.concat(F.lit("differs from partition "), of, there["_partition"], F.lit(" offset "), there["_offset"])
     conflict = there.isNotNull() & ~equal
     return _refuse(found, conflict, where).drop("__there", "__pardoned")
 
 
-def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], epochs: Sequence[int]) -> DataFrame:
+def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Records for quarantine that are already rows of the target, by their position, stay rows: they count as duplicates.
 
     This is for offsets that were read before: a changed contract, or other copies in the batch, may refuse such a record now.
     """
-    inside = F.lit(False)
-    for each in ranges:
-        inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
-    rows = ranked.sparkSession.read.format("delta").load(target).where(inside & in_epochs(epochs))
-    positions = rows.select("_partition", "_offset").distinct().withColumn("__row", F.lit(True))
-    found = ranked.join(positions, ["_partition", "_offset"], "left")
+    rows = ranked.sparkSession.read.format("delta").load(target).where(in_ranges(ranges, TARGET))
+    positions = rows.select(*POSITION).distinct().withColumn("__row", F.lit(True))
+    found = ranked.join(positions, list(POSITION), "left")
     row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
     found = found.withColumn("__rank", F.when(row, F.lit(PRESENT)).otherwise(F.col("__rank")))
     return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
@@ -76,7 +74,7 @@ def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFra
     """Read the raw bytes of conflicting records again: only records that fail in decoding carry them through the batch."""
     if conflicts == 0:
         return ranked
-    same = {"_partition": "partition", "_offset": "offset", "_kafka_timestamp": "timestamp"}
+    same = {"_source": "source", "_partition": "partition", "_offset": "offset", "_kafka_timestamp": "timestamp"}
     raw = records.select(
         *(F.col(there).alias(here) for here, there in same.items()), *(F.col(name[2:]).alias(f"{name}_again") for name in RAW)
     )

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from ingest.decode.payload import PAYLOAD
 
-POSITION = ("_partition", "_offset")
+POSITION = ("_source", "_partition", "_offset")
 ROW, DIFFERS = "__row", "__differs"
 TIME = "_kafka_timestamp"
 
@@ -42,7 +42,8 @@ def later_copies(candidates: pa.Table) -> pa.Table:
     return found.filter(pa.array(~is_first))
 
 
-def differs_from(partitions: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.ChunkedArray:
+def differs_from(sources: pa.ChunkedArray, partitions: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.ChunkedArray:
     """The detail of a conflict with the records at these positions."""
-    partitions, offsets = partitions.cast(pa.string()), offsets.cast(pa.string())
-    return pc.binary_join_element_wise("differs from partition ", partitions, " offset ", offsets, "")
+    numbers, partitions, offsets = (each.cast(pa.string()) for each in (sources, partitions, offsets))
+    of = pc.if_else(pc.equal(sources, 0), "", pc.binary_join_element_wise(numbers, "/", ""))
+    return pc.binary_join_element_wise("differs from partition ", of, partitions, " offset ", offsets, "")

@@ -46,8 +46,7 @@ from ingest.delta.live_table import LiveTable
 from ingest.delta.posting import Posting
 from ingest.delta.put import Operation, nothing_stored
 from ingest.delta.table_definitions import QUARANTINE_FIELDS
-from ingest.kafka.intervals import Intervals
-from ingest.kafka.offsets import Planned
+from ingest.kafka.offsets import Partition, Planned, of_lane
 from ingest.runtime import crash_points
 from ingest.runtime.files import local_path
 
@@ -57,7 +56,14 @@ for _module in (staging, outputs, refused, dedup, data_file, partition, statisti
 
 # Conflicting copies that are to be read again.
 WANTED = pa.schema(
-    [("_partition", pa.int32()), ("_offset", pa.int64()), (TIME, pa.int64()), (DETAIL, pa.string()), (EVENT_ID, pa.string())]
+    [
+        ("_source", pa.int16()),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        (TIME, pa.int64()),
+        (DETAIL, pa.string()),
+        (EVENT_ID, pa.string()),
+    ]
 )
 QUARANTINE_STATISTICS = ("partition", "offset", "epoch", "batch")
 
@@ -78,7 +84,7 @@ def process_direct(records: DataFrame, spark_number: int, table: Table, writer: 
         # 4 Copies inside the batch, and where the contract or a re-read needs it, rows that the table has.
         staged.mark_copies()
         if table.contract.conflicts == "table":
-            staged.compare(writer.looked_at(table.places.target), table.epoch.epochs_of_topic)
+            staged.compare(writer.looked_at(table.places.target))
         if reread and staged.failed():
             staged.spare(batch.rows_read_before())
         table.still_ours()  # before any commit: the rows must come from this topic, and no other run may be active
@@ -116,7 +122,7 @@ class _Batch:
     def __init__(self, records: DataFrame, table: Table, number: int, plan: Planned, writer: DirectWriter) -> None:
         self._records, self._table, self._number, self._plan, self._writer = records, table, number, plan, writer
         epoch = table.epoch.writer
-        self._source = BatchSource(epoch.topic.id, epoch.epoch, number, plan.planned_at)
+        self._source = BatchSource(tuple(each.id for each in epoch.sources), epoch.epoch, number, plan.planned_at)
         self.prefix = f"part-{epoch.epoch:05}-{number:06}-{epoch.id[:8]}-"
         self.target_folder, self.quarantine_folder = (str(local_path(path)) for path in (table.places.target, table.places.quarantine))
         # The folders in which surely no commit names a file of this batch.
@@ -168,23 +174,21 @@ class _Batch:
         wrong = Parts(self.quarantine_folder, quarantined.schema, QUARANTINE_STATISTICS, (), self.prefix, found[QUARANTINE])
         return Staged(event_id, events.payload, rows, wrong)
 
-    def rows_read_before(self) -> dict[int, Any]:
-        """The offsets of the batch, by partition, that are rows of the target already."""
-        runs = Intervals.of_offsets(self._table.epoch.epochs_of_topic)
-        epochs = (f"`_epoch` BETWEEN {start} AND {end - 1}" for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True))
-        where = f"({stored_rows.in_ranges(self._plan.ranges, stored_rows.TARGET)}) AND ({' OR '.join(epochs)})"
+    def rows_read_before(self) -> dict[Partition, np.ndarray]:
+        """The offsets of the batch that are rows of the target already."""
+        where = stored_rows.in_ranges(self._plan.ranges, stored_rows.TARGET)
         target = self._writer.looked_at(self._table.places.target)
-        return dict(stored_rows.positions(DataFusion(), At(target.path, target.version), stored_rows.TARGET, where))
+        return stored_rows.positions(DataFusion(), At(target.path, target.version), stored_rows.TARGET, where)
 
-    def quarantine(self, staged: Staged, *, reread: bool) -> dict[int, np.ndarray]:
-        """Commit the records for quarantine; returns the offsets that the quarantine did not contain before, by partition."""
+    def quarantine(self, staged: Staged, *, reread: bool) -> dict[Partition, np.ndarray]:
+        """Commit the records for quarantine; returns the offsets that the quarantine did not contain before."""
         parts, log = staged.refused, self._table.epoch.look_back.quarantine
         if not staged.failed():
             parts.remove()  # all of them are rows already
             return {}
         parts = replace(parts, parts=[*parts.parts, *self._conflicting(staged)])
         still = partial(self._table.batch_commit, self._number)
-        stored = {partition: offsets[outcome == KEPT] for partition, (offsets, outcome) in parts.outcomes().items()}
+        stored = {of: offsets[outcome == KEPT] for of, (offsets, outcome) in parts.outcomes().items()}
         if reread:
             rows = pa.concat_tables([part.columns(parts.folder, parts.schema).filter(pa.array(part.kept)) for part in parts.parts])
             commit = self._writer.merge_quarantine(log, still, rows, reopen=True)
@@ -217,12 +221,12 @@ class _Batch:
             [pa.array(each, kind) for each, kind in zip(columns, (f.type for f in WANTED), strict=True)], WANTED.names
         )
         found: list[Part] = self._run(self._read_again(wanted), self._refused().again)[QUARANTINE]
-        read = {position for part in found for position in zip(part.partitions.tolist(), part.offsets.tolist(), strict=True)}
+        read = {(*of_lane(at), offset) for part in found for at, offset in zip(part.lanes.tolist(), part.offsets.tolist(), strict=True)}
         # Compaction may have removed a record meanwhile. The conflict was found all the same, so it is kept without its bytes.
         gone = pa.array([position not in read for position in staged.conflicts])
         if gone.true_count:
             left = wanted.filter(gone)
-            left = left.set_column(2, TIME, left[TIME].cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")))
+            left = left.set_column(WANTED.get_field_index(TIME), TIME, left[TIME].cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")))
             for name, kind in {"__key": pa.binary(), "__value": pa.binary(), "__headers": pa.string()}.items():
                 left = left.append_column(name, pa.nulls(len(left), kind))
             for output in self._refused().again(left.combine_chunks().to_batches()):
@@ -238,12 +242,18 @@ class _Batch:
 
     def _refused(self) -> Refused:
         writer, plan = self._table.epoch.writer, self._plan
-        same: dict[str, int | str] = {"topic": writer.topic.name, "topic_id": writer.topic.id, "contract_hash": writer.contract_hash}
-        same |= {"source": 0, "epoch": writer.epoch, "batch": self._number, "state": "open", "state_by": "ingest run"}
+        same: dict[str, int | str] = {
+            "contract_hash": writer.contract_hash,
+            "epoch": writer.epoch,
+            "batch": self._number,
+            "state": "open",
+            "state_by": "ingest run",
+        }
         same["state_changed_at"] = round(plan.planned_at.timestamp() * 1_000_000)
         schema = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")
         ids = event_id_columns(self._table.contract)
-        return Refused(schema, self.quarantine_folder, self.prefix, ids, QUARANTINE_STATISTICS, tuple(same.items()))
+        topics = tuple((each.name, each.id) for each in writer.sources)
+        return Refused(schema, self.quarantine_folder, self.prefix, ids, QUARANTINE_STATISTICS, tuple(same.items()), topics)
 
     def _run(self, frame: DataFrame, work: Any) -> dict[str, list[Part]]:
         found: dict[str, list[Part]] = {TARGET: [], QUARANTINE: []}

@@ -6,9 +6,10 @@ They go to quarantine as `unwritable`, with the bytes that our own reader of Kaf
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from ingest.decode.arrow_json import DETAIL
+from ingest.decode.decoder import with_source
 from ingest.decode.events import UNKNOWN_MAX
 from ingest.decode.headers import HEADERS, structs, texts_of
 from ingest.kafka.kafka_options import KafkaOptions
@@ -31,31 +33,35 @@ Ranges = tuple[OffsetRange, ...]
 OFFSETS_A_POLLED_RECORD = 1000
 # A record at which no worker fails, as Spark's source delivers it.
 HARMLESS = "SELECT CAST(NULL AS BINARY) key, CAST(NULL AS BINARY) value, CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) headers, "
-HARMLESS += "0 partition, 0L offset, CAST(NULL AS TIMESTAMP) timestamp"
+HARMLESS += "0 source, 0 partition, 0L offset, CAST(NULL AS TIMESTAMP) timestamp"
 # What `Events` refuses.
-RECORDS = pa.schema([("_partition", pa.int32()), ("_offset", pa.int64()), ("__key", pa.binary()), ("__value", pa.binary())])
+RECORDS = pa.schema(
+    [("_source", pa.int16()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("__key", pa.binary()), ("__value", pa.binary())]
+)
 RECORDS = RECORDS.append(pa.field("__headers", pa.string())).append(pa.field(DETAIL, pa.string()))
 
 
 @dataclass(frozen=True)
 class Source:
-    """The topic of a table, to be read again. `options` are those of Spark's stream."""
+    """The topics of a table by number, to be read again. `options` are those of Spark's stream."""
 
     kafka: KafkaOptions
-    topic: str
+    topics: Mapping[int, str]
     options: Mapping[str, str]
 
     def read(self, session: SparkSession, ranges: Ranges) -> DataFrame:
         """The records of these ranges, as the stream would deliver them."""
-        starts = {each.partition: each.start for each in ranges}
-        ends = {each.partition: each.end for each in ranges}
+        starts, ends = defaultdict[str, dict[int, int]](dict), defaultdict[str, dict[int, int]](dict)
+        for each in ranges:
+            topic = self.topics[each.source]
+            starts[topic][each.partition], ends[topic][each.partition] = each.start, each.end
         polled = min(int(self.options["kafka.max.poll.records"]), 1 + sum(map(len, ranges)) // OFFSETS_A_POLLED_RECORD)
-        what = {"assign": [*starts], "startingOffsets": starts, "endingOffsets": ends}
+        what = {"assign": {topic: [*each] for topic, each in starts.items()}, "startingOffsets": starts, "endingOffsets": ends}
         options = {**self.options, "kafka.max.poll.records": str(polled)}
         del options["subscribe"]
-        options |= {name: json.dumps({self.topic: value}) for name, value in what.items()}
-        found = session.read.format("kafka").options(**options).load()
-        return found.select("key", "value", "headers", "partition", "offset", "timestamp")
+        options |= {name: json.dumps(value) for name, value in what.items()}
+        found = with_source(session.read.format("kafka").options(**options).load(), self.topics)
+        return found.select("key", "value", "headers", "source", "partition", "offset", "timestamp")
 
     def in_halves(
         self, records: DataFrame, ranges: Ranges, attempt: Callable[[DataFrame], T], failure: Exception
@@ -91,19 +97,19 @@ class Source:
                 left.append(part)
                 continue
             attempt(session.sql(HARMLESS))
-            with TopicReader(self.kafka, self.topic) as reader:
+            with TopicReader(self.kafka, self.topics[part[0].source]) as reader:
                 one = list(records_at(reader, part[0].partition, [part[0].start]))
             if not one or len(bad) == UNKNOWN_MAX:
                 raise failure
             text = texts_of(pa.array([structs(one[0].headers)], HEADERS))[0].as_py()
             cause = f"a record of {one[0].too_large} bytes at offset {one[0].offset}" if one[0].too_large else cause_of(failure)
-            values = (part[0].partition, part[0].start, one[0].key, one[0].value, text, cause)
+            values = (*part[0].of, part[0].start, one[0].key, one[0].value, text, cause)
             bad.append(dict(zip(RECORDS.names, values, strict=True)))
         read = reduce(DataFrame.union, (self.read(session, each) for each in good), session.sql(HARMLESS).where("false"))
         return found, read, pa.RecordBatch.from_pylist(bad, RECORDS)
 
     def _raise_if_of_environment(self, error: Exception) -> None:
-        if is_of_environment(self.kafka, self.topic, error):
+        if is_of_environment(self.kafka, ", ".join(self.topics.values()), error):
             raise error
 
 
@@ -127,6 +133,6 @@ def _halves(ranges: Ranges) -> tuple[Ranges, Ranges]:
     for each in ranges:
         middle = each.start + min(left, len(each))
         left -= middle - each.start
-        first.append(OffsetRange(each.partition, each.start, middle))
-        second.append(OffsetRange(each.partition, middle, each.end))
+        first.append(replace(each, end=middle))
+        second.append(replace(each, start=middle))
     return tuple(filter(len, first)), tuple(filter(len, second))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.delta.partition import write_partition
+from ingest.kafka.offsets import LANE_BITS
 
 TARGET, QUARANTINE = "target", "quarantine"
 # A worker holds so many bytes of rows as Arrow, and about as many again while it writes them.
@@ -20,7 +21,7 @@ ROLL_BYTES = 128 * 1024 * 1024
 # What a task may hand to the driver. Fewer rows than this make a file that is not worth opening.
 SMALL_ROWS, SMALL_BYTES = 20_000, 4 * 1024 * 1024
 # Spark's description of an output row.
-STAGED = "table string, path string, size bigint, stats string, partition string, rows bigint, hashes binary, partitions binary, "
+STAGED = "table string, path string, size bigint, stats string, partition string, rows bigint, hashes binary, lanes binary, "
 STAGED += "offsets binary, data binary, copies binary"
 
 
@@ -47,10 +48,10 @@ def is_small(rows: pa.Table) -> bool:
     return bool(rows.num_rows <= SMALL_ROWS and rows.nbytes <= SMALL_BYTES)
 
 
-def positions(rows: pa.Table, partition: str, offset: str) -> dict[str, bytes]:
-    """Partition and offset of each row."""
-    kinds = (("partitions", partition, np.int32), ("offsets", offset, np.int64))
-    return {name: rows[column].to_numpy().astype(kind).tobytes() for name, column, kind in kinds}
+def positions(rows: pa.Table, *names: str) -> dict[str, bytes]:
+    """Lane (`offsets.lane`) and offset of each row. `names` are the columns of its source, partition and offset."""
+    sources, partitions, offsets = (rows[name].to_numpy().astype(np.int64) for name in names)
+    return {"lanes": (sources << LANE_BITS | partitions).tobytes(), "offsets": offsets.tobytes()}
 
 
 def in_memory(table: str, rows: pa.Table, about: dict[str, Any]) -> pa.RecordBatch:

@@ -28,7 +28,8 @@ ESCAPES = {code: f"\\u{code:04X}" for code in range(0x20)} | {ord(letter): text 
 class Refused:
     """What a worker needs to make rows of the quarantine in `folder`.
 
-    `schema` has the quarantine's columns, `same` those that are equal in all rows, `event_id` names the columns of the event id,
+    `schema` has the quarantine's columns, `same` those that are equal in all rows, `topics` are the topics' names and ids by number,
+    `event_id` names the columns of the event id,
     `statistics` those with statistics, `prefix` begins the names of new files.
     """
 
@@ -38,6 +39,7 @@ class Refused:
     event_id: tuple[str, ...]
     statistics: tuple[str, ...]
     same: tuple[tuple[str, int | str], ...]
+    topics: tuple[tuple[str, str], ...]
 
     def decoded(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of records that are no event, as `Events` returns them."""
@@ -56,14 +58,16 @@ class Refused:
 
     def staged(self, rows: pa.Table, *, small: bool) -> pa.RecordBatch:
         """The output row of these rows."""
-        about = positions(rows, "partition", "offset")
+        about = positions(rows, "source", "partition", "offset")
         if small:
             return in_memory(QUARANTINE, rows, about)
         return written(QUARANTINE, self.folder, self.prefix, rows, self.statistics, {}, about)
 
     def _rows(self, records: pa.RecordBatch, reason: pa.Array, event_id: pa.Array) -> pa.RecordBatch:
-        names = ("partition", "offset", "kafka_timestamp")
+        names = ("source", "partition", "offset", "kafka_timestamp")
         found = {name: records.column(f"_{name}") for name in names}
+        for at, name in enumerate(("topic", "topic_id")):
+            found[name] = pa.array([each[at] for each in self.topics], pa.string()).take(found["source"])
         found |= {"key": records.column("__key"), "value": records.column("__value"), "headers": headers_of(records.column("__headers"))}
         found |= {"reason_code": reason, "reason_detail": records.column(DETAIL), "event_id": event_id}
         for name, value in self.same:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ingest.batch.refused import id_texts
 from ingest.batch.staged_parts import DUPLICATE, KEPT, PRESENT, REFUSED, Parts
 from ingest.batch.staging import candidates
 from ingest.contract.columns import PAYLOAD_HASH
+from ingest.decode.row_hash import Hashes
 from ingest.delta.batch_commit import BatchId
 from ingest.delta.data_file import StagedFile
 from ingest.delta.held_rows import held
@@ -22,7 +24,7 @@ from ingest.delta.live_table import DataFile, LiveTable
 from ingest.delta.partition import read
 from ingest.delta.posting import NOTHING, Key, Posting, Sums, Why, by_key
 from ingest.delta.row_sums import position_hashes, summed
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import LANE_BITS, OffsetRange, Partition, lane, of_lane, shown
 from ingest.runtime.errors import Bug
 
 
@@ -38,8 +40,8 @@ class Conflict:
     kafka_timestamp: int | None
 
 
-Conflicts = dict[tuple[int, int], Conflict]
-"""Conflicting copies by partition and offset."""
+Conflicts = dict[tuple[int, int, int], Conflict]
+"""Conflicting copies by source, partition and offset."""
 Outcomes = tuple[np.ndarray, np.ndarray]
 """Offsets and outcomes of the records of one partition."""
 
@@ -64,15 +66,16 @@ class Staged:
         parts = (*self.rows.parts, *self.refused.parts)
         if not parts:
             return
-        partitions, offsets = (np.concatenate(arrays) for arrays in ([part.partitions for part in parts], [part.offsets for part in parts]))
-        inside = {each.partition: each for each in ranges}
-        for partition in np.unique(partitions).tolist():
-            mine, due = offsets[partitions == partition], inside.get(partition, OffsetRange(partition, 0, 0))
+        lanes, offsets = (np.concatenate(arrays) for arrays in ([part.lanes for part in parts], [part.offsets for part in parts]))
+        inside = {each.of: each for each in ranges}
+        for number in np.unique(lanes).tolist():
+            of = of_lane(number)
+            mine, due = offsets[lanes == number], inside.get(of, OffsetRange(of[1], 0, 0, source=of[0]))
             again, outside = len(mine) - len(np.unique(mine)), int(((mine < due.start) | (mine >= due.end)).sum())
             if again or outside:
                 raise Bug(
                     "POSITIONS_WRONG",
-                    f"{again} records of partition {partition} were staged twice, and {outside} are not in the batch's range {due}.",
+                    f"{again} records of partition {shown(of)} were staged twice, and {outside} are not in the batch's range {due}.",
                     expected="each record of the range at most once. Nothing of the batch was committed.",
                 )
 
@@ -109,11 +112,11 @@ class Staged:
                 there = part.columns(self.rows.folder, self._schema(names)).take(pa.array(own))
                 yield candidates(there, self.event_id, self.payload, own + start)
 
-    def compare(self, target: LiveTable, epochs: Sequence[int]) -> None:
+    def compare(self, target: LiveTable) -> None:
         """Compare with the target's rows of the same event ids: a row's payload decides about every copy in the batch (`conflicts: table`).
 
-        A copy with another payload is a conflict, unless it is that row itself, read again in one of `epochs`, those of this topic. A copy
-        with the same payload is a duplicate, even if it differs from an earlier copy in the batch.
+        A copy with another payload is a conflict, unless it is that row itself, read again. A copy with the same payload is a duplicate,
+        even if it differs from an earlier copy in the batch.
         """
         names = [*dict.fromkeys((*self.event_id, *POSITION))]
         for number, part in enumerate(self.rows.parts):
@@ -124,11 +127,11 @@ class Staged:
                 ROW, pa.array(np.arange(part.rows))
             )
             ids = mine.select(list(self.event_id))
-            there = _rows_there(ids, holding(ids, files, target), self.rows.folder, self.rows.schema, epochs)
+            there = _rows_there(ids, holding(ids, files, target), self.rows.folder, self.rows.schema)
             if there is None:
                 continue
             found = mine.join(there, list(self.event_id), join_type="inner").combine_chunks()
-            itself = pc.and_(found["__here"], pc.and_(*(pc.equal(found[name], found[f"_{name}"]) for name in POSITION)))
+            itself = reduce(pc.and_, (pc.equal(found[name], found[f"_{name}"]) for name in POSITION))
             alike = pc.or_(pc.equal(found[PAYLOAD_HASH], found["__hash"]), itself).to_numpy()
             at = found[ROW].to_numpy()
             self.rows.parts[number].outcome[at] = np.where(alike, PRESENT, REFUSED)
@@ -137,12 +140,12 @@ class Staged:
             found = found.append_column(DIFFERS, differs_from(*(found[f"_{name}"] for name in POSITION)))
             self.conflicts |= self._conflicts(found.filter(pa.array(~alike)))
 
-    def spare(self, positions: Mapping[int, np.ndarray]) -> None:
+    def spare(self, positions: Mapping[Partition, np.ndarray]) -> None:
         """Records at these offsets by partition are rows of the target already: they stay rows, and are not refused."""
         self.refused.mark(positions, PRESENT)
-        for partition, offset in list(self.conflicts):
-            if partition in positions and offset in positions[partition]:
-                del self.conflicts[partition, offset]
+        for *of, offset in list(self.conflicts):
+            if (partition := (of[0], of[1])) in positions and offset in positions[partition]:
+                del self.conflicts[*partition, offset]
                 self.rows.mark({partition: np.array([offset])}, PRESENT)
 
     def new_files(self, target: LiveTable) -> list[StagedFile]:
@@ -176,32 +179,35 @@ class Staged:
         return sum(len(part.offsets) for part in (*self.rows.parts, *self.refused.parts))
 
     def postings(
-        self, at: BatchId, ranges: Sequence[OffsetRange], new: Sequence[StagedFile], stored: Mapping[int, np.ndarray], why: Why = "batch"
+        self,
+        at: BatchId,
+        ranges: Sequence[OffsetRange],
+        new: Sequence[StagedFile],
+        stored: Mapping[Partition, np.ndarray],
+        why: Why = "batch",
     ) -> Iterator[Posting]:
         """The books of a batch by partition, for the snapshot of the last `new_files`, which returned `new`.
 
         `stored` are the offsets that the quarantine has got. A `replay` reads only what is refused no more. Raises Bug BOOKS_OPEN if not
         each record that was read is in exactly one place.
         """
-        added: dict[int, Sums] = {}
+        added: dict[Partition, Sums] = {}
         for number, part in enumerate(self.rows.parts):
             keep = part.kept & ~self._hits[number] if number in self._hits else part.kept
-            partitions, offsets = part.partitions[: part.rows][keep], part.offsets[: part.rows][keep]
-            hashes = position_hashes(part.hashes[: part.rows][keep] if len(part.hashes) else None, 0, partitions, offsets)
-            for key, sums in _summed(at, partitions, offsets, hashes).items():
-                added[key.partition] = added.get(key.partition, NOTHING) + sums
+            lanes, offsets = part.lanes[: part.rows][keep], part.offsets[: part.rows][keep]
+            for key, sums in _summed(at, lanes, offsets, part.hashes[: part.rows][keep] if len(part.hashes) else None).items():
+                added[key.of] = added.get(key.of, NOTHING) + sums
         number, rows = sum(file.rows for file in new), sum(each.rows for each in added.values())
         if number != rows:
             raise _open(f"the new files have {number} rows, and {rows} are to be added")
         outcomes, nothing = (self.rows.outcomes(self._hits), self.refused.outcomes()), np.empty(0, np.int64)
         for each in ranges:
-            right, wrong = (found.get(each.partition, (nothing, nothing)) for found in outcomes)
-            yield self._posting(at, each, right, wrong, added.get(each.partition, NOTHING), stored.get(each.partition, nothing), why)
+            right, wrong = (found.get(each.of, (nothing, nothing)) for found in outcomes)
+            yield self._posting(at, each, right, wrong, added.get(each.of, NOTHING), stored.get(each.of, nothing), why)
 
     def _posting(
         self, at: BatchId, offsets: OffsetRange, rows: Outcomes, refused: Outcomes, added: Sums, stored: np.ndarray, why: Why
     ) -> Posting:
-        partition = offsets.partition
         kept, duplicate, held, conflicting = (rows[0][rows[1] == outcome] for outcome in (KEPT, DUPLICATE, PRESENT, REFUSED))
         new, there = np.unique(kept), [held]
         if why == "batch":
@@ -218,18 +224,18 @@ class Staged:
                 f"of the {len(read)} records of {offsets}, {len(new)} are new, {len(present)} present, {len(duplicate)} duplicates and "
                 f"{len(stored)} quarantined; nowhere: {lost[:5].tolist()}, not read: {once[:5].tolist()}"
             )
-        hashes = position_hashes(None, 0, np.full(len(stored), partition), stored)
-        key = Key(at.epoch, at.number, 0, partition)
-        quarantined = _summed(at, np.full(len(stored), partition), stored, hashes).get(key, NOTHING)
+        key = Key(at.epoch, at.number, *offsets.of)
+        quarantined = _summed(at, np.full(len(stored), lane(offsets.of)), stored, None).get(key, NOTHING)
         return Posting(key, why, offsets, len(read), added, quarantined, len(present), len(duplicate))
 
     def _schema(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self.rows.schema.field(name) for name in names])
 
 
-def _summed(at: BatchId, partitions: np.ndarray, offsets: np.ndarray, hashes: np.ndarray) -> dict[Key, Sums]:
-    keys = np.stack([*(np.full(len(offsets), each) for each in (at.epoch, at.number, 0)), partitions.astype(np.int64)])
-    return by_key([summed(keys, offsets, hashes)])
+def _summed(at: BatchId, lanes: np.ndarray, offsets: np.ndarray, ids: Hashes | None) -> dict[Key, Sums]:
+    sources, partitions = lanes >> LANE_BITS, lanes & (1 << LANE_BITS) - 1
+    keys = np.stack([np.full(len(offsets), at.epoch), np.full(len(offsets), at.number), sources, partitions])
+    return by_key([summed(keys, offsets, position_hashes(ids, sources, partitions, offsets))])
 
 
 def _open(found: str) -> Bug:
@@ -237,14 +243,16 @@ def _open(found: str) -> Bug:
     return Bug("BOOKS_OPEN", f"{found}.", expected=expected)
 
 
-def _positions(rows: pa.Table) -> list[tuple[int, int]]:
+def _positions(rows: pa.Table) -> list[tuple[int, int, int]]:
     return list(zip(*(rows[name].to_pylist() for name in POSITION), strict=True))
 
 
-def _rows_there(ids: pa.Table, files: Sequence[DataFile], folder: str, schema: pa.Schema, epochs: Sequence[int]) -> pa.Table | None:
-    """The first row of each of these ids in the files: its position as `__partition` and `__offset`, `__hash`, and whether it is from this
-    topic as `__here`. A row without a hash was written before conflicts were compared, and decides nothing. None if there are no rows."""
-    names = [*dict.fromkeys((*ids.column_names, *POSITION, "_epoch", PAYLOAD_HASH))]
+def _rows_there(ids: pa.Table, files: Sequence[DataFile], folder: str, schema: pa.Schema) -> pa.Table | None:
+    """The first row of each of these ids in the files: its position as `__source`, `__partition` and `__offset`, and `__hash`.
+
+    A row without a hash was written before conflicts were compared, and decides nothing. None if there are no rows.
+    """
+    names = [*dict.fromkeys((*ids.column_names, *POSITION, PAYLOAD_HASH))]
     found = []
     for file in files:
         rows = read(folder, file, pa.schema([schema.field(name).with_nullable(True) for name in names]))
@@ -253,10 +261,9 @@ def _rows_there(ids: pa.Table, files: Sequence[DataFile], folder: str, schema: p
     table = pa.concat_tables(found) if found else None
     if table is None or not table.num_rows:
         return None
-    here = pc.is_in(table["_epoch"], value_set=pa.array(list(epochs), table["_epoch"].type))
     columns = {name: table[name] for name in ids.column_names}
-    columns |= {**{f"_{name}": table[name] for name in POSITION}, "__hash": table[PAYLOAD_HASH], "__here": here}
-    firsts = [*(f"_{name}" for name in POSITION), "__hash", "__here"]
-    ordered = pa.table(columns).sort_by([(name, "ascending") for name in (*ids.column_names, *firsts[:2])])
+    columns |= {**{f"_{name}": table[name] for name in POSITION}, "__hash": table[PAYLOAD_HASH]}
+    firsts = [*(f"_{name}" for name in POSITION), "__hash"]
+    ordered = pa.table(columns).sort_by([(name, "ascending") for name in (*ids.column_names, *firsts[:3])])
     grouped = ordered.group_by(ids.column_names, use_threads=False).aggregate([(name, "first") for name in firsts])
     return grouped.rename_columns({f"{name}_first": name for name in firsts})

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ingest.delta.data_file import StagedFile, refuse_changed, sync
 from ingest.delta.partition import read, write_files, write_partition
+from ingest.kafka.offsets import Partition, lane, of_lane
 
 # What becomes of a record: a new row (or a new record in quarantine), nothing because it is a later copy of an event id inside the batch,
 # nothing because the table has it, or a record for the quarantine.
@@ -26,12 +27,12 @@ KEPT, DUPLICATE, PRESENT, REFUSED = range(4)
 class Part:
     """Some of the rows: those of a file, or in memory.
 
-    `partitions` and `offsets` have a value for each record, and so has `hashes` if the table has event ids that may occur twice. Records
-    that a worker found to be later copies come last; they are in `copies` only, and not among the rows. `outcome` says of each record
-    whether it is KEPT, or else a DUPLICATE, PRESENT or REFUSED.
+    `lanes` (source and partition, `offsets.lane`) and `offsets` have a value for each record, and so has `hashes` if the table has event
+    ids that may occur twice. Records that a worker found to be later copies come last; they are in `copies` only, and not among the rows.
+    `outcome` says of each record whether it is KEPT, or else a DUPLICATE, PRESENT or REFUSED.
     """
 
-    partitions: np.ndarray
+    lanes: np.ndarray
     offsets: np.ndarray
     hashes: np.ndarray
     rows: int
@@ -50,8 +51,8 @@ class Part:
         if row["path"] is not None:
             file = StagedFile(row["path"], row["size"], row["rows"], row["stats"], json.loads(row["partition"]))
         data, copies = (_table(row[name]) if row[name] is not None else None for name in ("data", "copies"))
-        partitions, offsets = np.frombuffer(row["partitions"], np.int32), np.frombuffer(row["offsets"], np.int64)
-        return Part(partitions, offsets, np.frombuffer(row["hashes"] or b"", np.uint64), row["rows"], file, data, copies)
+        lanes, offsets = (np.frombuffer(row[name], np.int64) for name in ("lanes", "offsets"))
+        return Part(lanes, offsets, np.frombuffer(row["hashes"] or b"", np.uint64), row["rows"], file, data, copies)
 
     @property
     def kept(self) -> np.ndarray:
@@ -79,7 +80,7 @@ class Parts:
     _again: dict[tuple[int, ...], tuple[bytes, list[StagedFile]]] = field(default_factory=dict)
     _synced: set[str] = field(default_factory=set)
 
-    def outcomes(self, held: Mapping[int, np.ndarray] | None = None) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    def outcomes(self, held: Mapping[int, np.ndarray] | None = None) -> dict[Partition, tuple[np.ndarray, np.ndarray]]:
         """The offset and the outcome of each record, by partition. Kept rows that are `held` (as for `files`) are PRESENT.
 
         All partitions at once: a topic may have hundreds of them, each in parts of its own.
@@ -88,18 +89,18 @@ class Parts:
         for number, there in (held or {}).items():
             outcomes[number] = outcomes[number].copy()
             outcomes[number][: len(there)][there & self.parts[number].kept] = PRESENT
-        partitions = np.concatenate([np.empty(0, np.int32), *(part.partitions for part in self.parts)])
-        order = np.argsort(partitions, kind="stable")
+        lanes = np.concatenate([np.empty(0, np.int64), *(part.lanes for part in self.parts)])
+        order = np.argsort(lanes, kind="stable")
         offsets = np.concatenate([np.empty(0, np.int64), *(part.offsets for part in self.parts)])[order]
-        outcome, partitions = np.concatenate([np.empty(0, np.int8), *outcomes])[order], partitions[order]
-        starts = np.flatnonzero(np.diff(partitions, prepend=-1)).tolist()
-        return {int(partitions[at]): (offsets[at:end], outcome[at:end]) for at, end in pairwise([*starts, len(order)])}
+        outcome, lanes = np.concatenate([np.empty(0, np.int8), *outcomes])[order], lanes[order]
+        starts = np.flatnonzero(np.diff(lanes, prepend=-1)).tolist()
+        return {of_lane(int(lanes[at])): (offsets[at:end], outcome[at:end]) for at, end in pairwise([*starts, len(order)])}
 
-    def mark(self, positions: Mapping[int, np.ndarray], outcome: int) -> None:
+    def mark(self, positions: Mapping[Partition, np.ndarray], outcome: int) -> None:
         """Set the outcome of the records at these offsets, by partition."""
         for part in self.parts:
-            for partition, offsets in positions.items():
-                part.outcome[(part.partitions == partition) & np.isin(part.offsets, offsets)] = outcome
+            for of, offsets in positions.items():
+                part.outcome[(part.lanes == lane(of)) & np.isin(part.offsets, offsets)] = outcome
 
     def files(self, held: Mapping[int, np.ndarray] | None = None) -> list[StagedFile]:
         """The files of the rows that are kept, on the disk. `held` has by number of part the rows that the table holds already.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,8 +41,10 @@ def erase(
 
     Example: ingest erase orders --where "customer_id = 4711" --quarantine-where "text LIKE '%4711%'" --dry-run
     """
-    from ingest.kafka.topic import current_state, settings_of
+    from ingest.delta.delta_log import Logs
+    from ingest.kafka.topic import current_states, settings_of
     from ingest.quality.audited_version import audit_state
+    from ingest.recovery.state_reader import read_start_state
     from ingest.repair import erasure
     from ingest.repair.remains import left
     from ingest.run import table_lock
@@ -58,27 +61,28 @@ def erase(
             expected="--keep-history: old versions then go with the next `ingest maintain` after their retention.",
             remedy="add --keep-history; or run VACUUM by hand once every reader and writer has stopped.",
         )
-    try:
-        state = current_state(kafka, contract.source.topic, contract.source.isolation_level)
-        topic_id, earliest, unknown = state.topic.id, {partition: first for partition, (first, _) in state.bounds.items()}, None
-    except IngestError as error:  # the broker's faults do not keep a person's data
-        topic_id, earliest, unknown = "", {}, f"{error.code}: {error.found}"
-    wanted = erasure.Erasure(where, quarantine_where, topic_id, earliest)
     if not dry_run:
         table_lock.wait_for(places)
 
-    def erased(writer: TableWriter) -> tuple[Erased, list[Left], AuditedVersion | None]:
+    def erased(writer: TableWriter) -> tuple[Erased, list[Left], AuditedVersion | None, str | None]:
+        try:
+            logs, broker = Logs.of(places, writer.session), partial(current_states, kafka, contract.source)
+            topics, unknown = read_start_state(writer.session, places, logs, broker).topics, None
+        except IngestError as error:  # the broker's faults do not keep a person's data
+            topics, unknown = None, f"{error.code}: {error.found}"
+        wanted = erasure.Erasure(where, quarantine_where, topics)
         done = erasure.look(writer, places, wanted) if dry_run else erasure.erase(writer, places, wanted, history=not keep_history)
         audited = audit_state(files_of(places.lake, writer.session), places).audited if done.history else None
-        return done, left(writer.session, places, contract.source.topic), audited
+        return done, left(writer.session, places, contract.source.shown), audited, unknown
 
     # The contract need not match the table: no statement depends on it.
     how: dict[str, Any] = {"only_look": dry_run, "discreet": True, "any_contract": True}
-    done, places_left, audited = with_writer(contract, places, env.master, "erase", erased, **how)
-    policy = settings_of(kafka, contract.source.topic, "cleanup.policy", "retention.ms") if done.in_kafka else {}
+    done, places_left, audited, unknown = with_writer(contract, places, env.master, "erase", erased, **how)
+    only, topics = contract.source.topic, dict.fromkeys(each.topic for each in done.in_kafka)
+    policies = {topic: settings_of(kafka, topic, "cleanup.policy", "retention.ms") for topic in topics}
     if as_json:
         in_kafka = [vars(each) for each in done.in_kafka]
-        row = {**vars(done), "in_kafka": in_kafka, "kafka_unknown": unknown, "topic_settings": policy}
+        row = {**vars(done), "in_kafka": in_kafka, "kafka_unknown": unknown, "topic_settings": policies.get(only, {}) if only else policies}
         row["audited_gone"] = audited.version if audited is not None else None
         row["left"] = [vars(each) for each in places_left]
         print_json("erase", ok=True, tables=[{"table": places.name, "dry_run": dry_run, **row}])
@@ -89,9 +93,10 @@ def erase(
     if unknown is not None:
         out_line(f"  what Kafka still holds is not known ({unknown})")
     for each in done.in_kafka:
-        out_line(f"  Kafka may still hold {each.records:,} of them in partition {each.partition}, up to offset {each.last_offset}")
-    if done.in_kafka:
-        out_line(f"  {until(policy)}")
+        of = "" if each.topic == only else f" of topic {each.topic}"
+        out_line(f"  Kafka may still hold {each.records:,} of them in partition {each.partition}{of}, up to offset {each.last_offset}")
+    for topic, policy in policies.items():
+        out_line(f"  {'' if topic == only else f'{topic}: '}{until(policy)}")
     out_line("  not touched, look there yourself:")
     for place in places_left:
         out_line(f"  - {place.place}: {place.what}")

@@ -90,8 +90,7 @@ def _transactions(board: Board, contracts: Sequence[Contract], tables: Sequence[
     silent = next((refusal["code"] for refusal in refusals if refusal is not None and refusal["code"] != "TOPIC_UNKNOWN"), None)
     try:
         if silent is None:
-            topics = {contract.name: contract.source.topic for contract in contracts}
-            measure_transactions(board, topics, listed(kafka))
+            measure_transactions(board, {contract.name: contract.source for contract in contracts}, listed(kafka))
     except IngestError as error:
         silent = error.code
     if silent is not None:

@@ -39,7 +39,9 @@ class Chosen:
     """The options that select records."""
 
     reason: Annotated[list[str] | None, typer.Option("--reason", help="Only this reason code. May be repeated.")] = None
-    at: Annotated[list[str] | None, typer.Option("--at", help="Only this offset (0:1200) or range (0:1200-1300). May be repeated.")] = None
+    at: Annotated[
+        list[str] | None, typer.Option("--at", help="Only this offset (0:1200, orders/0:1200) or range (0:1200-1300). Repeatable.")
+    ] = None
     since: Annotated[
         str | None, typer.Option("--since", help="Only records with a Kafka timestamp from this time on, as 2026-11-21T08:00Z.")
     ] = None
@@ -112,9 +114,9 @@ def show(
         return
     for each in found:
         text = each["value_text"] if each["value_text"] is not None else f"(base64) {each['value']}"
-        out_line(
-            f"partition {each['partition']} offset {each['offset']}, {each['kafka_timestamp']}, {each['state']} (by {each['state_by']})"
-        )
+        topic = "" if each["topic"] == scope.contract.source.topic else f" of topic {each['topic']}"
+        where = f"partition {each['partition']}{topic} offset {each['offset']}"
+        out_line(f"{where}, {each['kafka_timestamp']}, {each['state']} (by {each['state_by']})")
         out_line(f"  {each['reason_code']}: {printable(each['reason_detail'] or '')}")
         out_line(f"  {printable(text[:SHOWN_CHARACTERS])}{' …' if len(text) > SHOWN_CHARACTERS else ''}")
     if not found:
@@ -181,23 +183,23 @@ def replay(
 
     Example: ingest quarantine replay orders --reason wrong_type --dry-run
     """
-    from ingest.kafka.topic import current_state
+    from ingest.kafka.topic import current_states
     from ingest.repair.quarantine_replay import replay_quarantine, try_replay, without_conflicts
     from ingest.run import table_lock
     from ingest.run.writing_session import with_writer
 
     (scope,) = _scopes(env, [table], state or ["open"], chosen)
     contract, places, selection = scope.contract, scope.places, without_conflicts(scope.selection)
-    ask = partial(current_state, env.kafka, contract.source.topic, contract.source.isolation_level)
+    broker = partial(current_states, env.kafka, contract.source)
 
-    broker = ask()
+    now = broker()
     if not dry_run:
         table_lock.wait_for(places)
 
     def replayed(writer: TableWriter) -> Replayed:
         if dry_run:
-            return try_replay(writer, contract, places, broker, selection)
-        return replay_quarantine(writer, contract, places, ask, selection)
+            return try_replay(writer, contract, places, lambda: now, selection)
+        return replay_quarantine(writer, contract, places, broker, selection)
 
     done = with_writer(contract, places, env.master, "replay", replayed, only_look=dry_run)
     for each in done.healed:
@@ -285,9 +287,7 @@ def print_replayed(name: str, done: Replayed) -> None:
     for reason, number in done.refused.items():
         out_line(f"  {number:>10,} {reason}")
     if done.elsewhere:
-        out_line(
-            f"  {done.elsewhere:,} records of an earlier topic of this name cannot be replayed; `ingest quarantine export` writes them"
-        )
+        out_line(f"  {done.elsewhere:,} records of a topic that is not read now cannot be replayed; `ingest quarantine export` writes them")
     if done.epoch is not None:
         out_line(f"{name}: epoch {done.epoch} is open; `ingest run {name}` continues from the table's end")
 

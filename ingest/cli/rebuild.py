@@ -12,12 +12,10 @@ from ingest.cli.app import app, print_json
 from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ingest.contract.definition import Contract
     from ingest.delta.table_writer import TableWriter
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic_state import TopicState
+    from ingest.recovery.state_reader import Broker
     from ingest.repair.shadow import Carried
     from ingest.repair.swap import Swapped
     from ingest.runtime.places import Places
@@ -49,7 +47,7 @@ def rebuild(
     """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic import current_state
+    from ingest.kafka.topic import current_states
     from ingest.runtime.errors import InvalidInput
     from ingest.runtime.places import Places
 
@@ -64,7 +62,7 @@ def rebuild(
     (contract,) = load_contracts(project, [table])
     places = Places(lake, checkpoints, contract.pipeline, contract.table)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-    ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
+    broker = partial(current_states, kafka, contract.source)
 
     if discard:
         _discard(contract, places, master)
@@ -74,13 +72,13 @@ def rebuild(
             out_line(f"{places.name}: there is no shadow now")
         return
     if swap:
-        swapped = _swap(contract, places, ask, master, accept_loss=accept_loss)
+        swapped = _swap(contract, places, broker, master, accept_loss=accept_loss)
         if as_json:
             print_json("rebuild", ok=True, tables=[{"table": places.name, **vars(swapped)}])
         else:
             print_swapped(places.name, swapped)
         return
-    carried = _fill(contract, places, ask, kafka, master, restart=restart, dry_run=dry_run)
+    carried = _fill(contract, places, broker, kafka, master, restart=restart, dry_run=dry_run)
     if as_json:
         print_json("rebuild", ok=True, tables=[{"table": places.name, "dry_run": dry_run, **(vars(carried) if carried else {})}])
         return
@@ -98,7 +96,7 @@ def rebuild(
 def _fill(
     contract: Contract,
     places: Places,
-    ask: Callable[[], TopicState],
+    broker: Broker,
     kafka: KafkaOptions,
     master: str,
     *,
@@ -119,14 +117,14 @@ def _fill(
 
         def looked(writer: TableWriter) -> Carried:
             shadows.refuse_missing(writer.session, places)
-            return shadows.look(writer.session, contract, places, ask())
+            return shadows.look(writer.session, contract, places, broker)
 
         return with_writer(contract, places, master, "rebuild", looked, only_look=True)
     with writing_session(shadow, master, "rebuild") as session:
         shadows.refuse_missing(session, places)
         refuse_swapped(session, places)
         if restart or not shadows.is_begun(session, places):
-            carried = shadows.begin(session, contract, places, ask)
+            carried = shadows.begin(session, contract, places, broker)
     job = Application([contract], shadow.lake, shadow.checkpoints, kafka, master, Trigger(once=True), None, None)
     with display(quiet=True) as shown:
         (result,) = job.execute(shown)
@@ -139,7 +137,7 @@ def _fill(
     return carried
 
 
-def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, *, accept_loss: bool) -> Swapped:
+def _swap(contract: Contract, places: Places, broker: Broker, master: str, *, accept_loss: bool) -> Swapped:
     from ingest.repair import shadow as shadows
     from ingest.repair.swap import swap
     from ingest.run import table_lock
@@ -147,7 +145,7 @@ def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], mas
 
     def swapped(writer: TableWriter) -> Swapped:
         with table_lock.holding(writer.session, shadows.shadow_of(places)):
-            done = swap(writer, contract, places, ask, accept_loss=accept_loss)
+            done = swap(writer, contract, places, broker, accept_loss=accept_loss)
             shadows.remove_shadow(writer.session, places)
         return done
 
@@ -170,7 +168,7 @@ def _discard(contract: Contract, places: Places, master: str) -> None:
 
 def print_carried(name: str, carried: Carried) -> None:
     """Print what Kafka no longer holds."""
-    starts = " ".join(f"{partition}:{first}" for partition, first in sorted(carried.starts.items()))
+    starts = " ".join(f"{partition}:{first}" for partition, first in carried.starts.items())
     out_line(
         f"{name}: Kafka begins at {starts}. Only the old tables have {carried.rows:,} rows and {carried.records:,} quarantined records"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,22 +14,24 @@ from ingest.cli.app import app, print_json
 from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from ingest.contract.definition import Contract
     from ingest.delta.table_writer import TableWriter
     from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.offsets import Partition
     from ingest.kafka.topic import Topic
-    from ingest.kafka.topic_state import TopicState
     from ingest.recovery.epoch import Epoch
     from ingest.recovery.seek_offsets import Aim, Seeking, SeekPlan
+    from ingest.recovery.state_reader import Broker
     from ingest.runtime.places import Places
 
 To = Annotated[
     str,
     typer.Option(
         "--to",
-        help="Where to begin: table (the first missing offset), earliest, latest, offsets (0:12,1:9), or a time (2026-11-21T08:00Z).",
+        help="Where to begin: table (the first missing offset), earliest, latest, offsets (0:12,1:9; of several topics: orders/0:12), "
+        "or a time (2026-11-21T08:00Z).",
     ),
 ]
 
@@ -46,7 +49,7 @@ def seek(
 
     Example: ingest seek orders --to table --dry-run
     """
-    from ingest.kafka.topic import current_state, describe
+    from ingest.kafka.topic import current_states, topics_of
     from ingest.recovery.seek_offsets import Seeking
     from ingest.run import table_lock
     from ingest.runtime.places import refuse_nested
@@ -54,16 +57,15 @@ def seek(
     contract, kafka = env.contract(table), env.kafka
     places = env.places(contract)
     refuse_nested(places)
-    topic = describe(kafka, contract.source.topic)
-    aim = parse_aim(to, kafka, topic)
+    aim = parse_aim(to, kafka, topics_of(kafka, contract.source))
     table_lock.wait_for(places)
-    ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
+    broker = partial(current_states, kafka, contract.source)
 
-    planned, epoch, healed = _do(contract, places, ask, env.master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
+    planned, epoch, healed = _do(contract, places, broker, env.master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
     for each in healed:
         err_line(f"note: {places.name}: {each}")
     if as_json:
-        print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **_row(planned)}])
+        print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **plan_row(planned)}])
         return
     print_plan(places.name, planned)
     done = f"{places.name}: epoch {epoch} is open; `ingest run {places.name}` continues from there"
@@ -71,7 +73,7 @@ def seek(
 
 
 def _do(
-    contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, seeking: Seeking, *, dry_run: bool
+    contract: Contract, places: Places, broker: Broker, master: str, seeking: Seeking, *, dry_run: bool
 ) -> tuple[SeekPlan, int | None, tuple[str, ...]]:
     """Plan the seek and, unless it is a dry run, open its epoch. A dry run on a local disk needs no Spark, nor does a table that this
     process can write.
@@ -90,14 +92,14 @@ def _do(
     if dry_run:
         with nullcontext() if local else spark.session(master, spark_log(places.lake, "seek"), short=True) as session:
             logs = Logs.of(places, session)
-            planned = counted(session, places, read_start_state(session, places, logs, ask), seeking)
+            planned = counted(session, places, read_start_state(session, places, logs, broker), seeking)
             contract_change.refuse_state(contract, places.target, logs.target.state())
             return planned, None, ()
     from ingest.recovery.epoch import open_epoch
     from ingest.run.writing_session import with_writer
 
     def opened(writer: TableWriter) -> Epoch:
-        epoch = open_epoch(writer.session, contract, places, ask, seeking, writer=writer)
+        epoch = open_epoch(writer.session, contract, places, broker, seeking, writer=writer)
         epoch.finish()
         return epoch
 
@@ -106,11 +108,12 @@ def _do(
     return epoch.seek_plan, epoch.writer.epoch, epoch.healed
 
 
-def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
-    """Parse --to. The broker turns a time into offsets.
+def parse_aim(text: str, kafka: KafkaOptions, topics: Sequence[Topic]) -> Aim:
+    """Parse --to. The broker turns a time into offsets. A partition without a topic is one of the only topic.
 
     Raises InvalidInput AIM_INVALID, and for a time InvalidEnvironment BROKER_UNREACHABLE.
     """
+    from ingest.contract.parts import TOPIC_NAME
     from ingest.kafka.topic import bounds, offsets_at
     from ingest.recovery.seek_offsets import KINDS, Aim
     from ingest.runtime.errors import InvalidInput
@@ -120,9 +123,10 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
         if text == kind:
             return Aim(kind)
     try:
-        pairs = [word.split(":") for word in text.split(",")]
-        if all(len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit() for pair in pairs):
-            offsets = tuple((int(partition), int(offset)) for partition, offset in pairs)
+        words = [re.fullmatch(rf"(?:({TOPIC_NAME})/)?(\d+):(\d+)", word) for word in text.split(",")]
+        if None not in words:
+            only = topics[0].name if len(topics) == 1 else ""
+            offsets = tuple(((word[1] or only, int(word[2])), int(word[3])) for word in words if word is not None)
             if len(dict(offsets)) != len(offsets):
                 raise ValueError("a partition is named twice")
             return Aim("offsets", offsets)
@@ -131,27 +135,37 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
         raise InvalidInput(
             "AIM_INVALID",
             f"--to {text!r}.",
-            expected="table, earliest, latest, offsets as 0:1200,1:900, or a time as 2026-11-21T08:00Z.",
+            expected="table, earliest, latest, offsets as 0:1200,1:900 (of several topics as orders/0:1200,returns/1:900), or a time as "
+            "2026-11-21T08:00Z.",
             remedy="correct --to.",
         ) from error
-    # The ends first: a record that arrives between the two calls is newer than the time, so the seek must not skip it.
-    ends = bounds(kafka, topic)
-    found = offsets_at(kafka, topic, max(0, round(moment.timestamp() * 1000)))  # a negative time is not a time to Kafka: -1 is the end
-    return Aim("offsets", tuple((p, ends[p][1] if offset is None else offset) for p, offset in found.items()))
+    milliseconds = max(0, round(moment.timestamp() * 1000))  # a negative time is not a time to Kafka: -1 is the end
+    found: list[tuple[tuple[str, int], int]] = []
+    for topic in topics:
+        # The ends first: a record that arrives between the two calls is newer than the time, so the seek must not skip it.
+        ends = bounds(kafka, topic)
+        for partition, offset in offsets_at(kafka, topic, milliseconds).items():
+            found.append(((topic.name, partition), ends[partition][1] if offset is None else offset))
+    return Aim("offsets", tuple(found))
 
 
 def print_plan(name: str, planned: SeekPlan) -> None:
     """Print what the seek does: left out offsets first, then re-read ones, then where it begins."""
+    topics = planned.topics
     for gap in planned.gaps:
-        out_line(
-            f"{name}: LEFT OUT: partition {gap.partition} [{gap.start}, {gap.end}), {len(gap)} offsets that no complete batch has read"
-        )
+        where = f"{topics.named(gap.of)} [{gap.start}, {gap.end})"
+        out_line(f"{name}: LEFT OUT: {where}, {len(gap)} offsets that no complete batch has read")
     if planned.again:
         out_line(f"{name}: {sum(map(len, planned.again))} offsets are re-read. No event id is added twice;")
         out_line("  rows that were deleted on purpose can come back")
-    out_line(f"{name}: begins at {' '.join(f'{partition}:{offset}' for partition, offset in sorted(planned.starts.items()))}")
+    out_line(f"{name}: begins at {' '.join(f'{topics.typed(of)}:{offset}' for of, offset in sorted(planned.starts.items()))}")
 
 
-def _row(planned: SeekPlan) -> dict[str, Any]:
-    gaps, again = ([[r.partition, r.start, r.end] for r in each] for each in (planned.gaps, planned.again))
-    return {"starts": sorted([p, o] for p, o in planned.starts.items()), "gaps": gaps, "read_again": again}
+def plan_row(planned: SeekPlan) -> dict[str, Any]:
+    """The plan in the JSON document: lists that begin with the topic, if there are several, and the partition."""
+
+    def at(of: Partition, *offsets: int) -> list[str | int]:
+        return [*([planned.topics.sources[of[0]].name] if len(planned.topics.states) > 1 else []), of[1], *offsets]
+
+    gaps, again = ([at(each.of, each.start, each.end) for each in ranges] for ranges in (planned.gaps, planned.again))
+    return {"starts": [at(*each) for each in sorted(planned.starts.items())], "gaps": gaps, "read_again": again}

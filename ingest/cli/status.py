@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ingest.cli import options as o
@@ -51,15 +50,14 @@ def _found(env: o.Environment, tables: list[str] | None) -> list[Shown]:
     from ingest.runtime.files import LocalFiles
 
     contracts = local_contracts(env, tables)
-    known = answers(env.kafka, {contract.source.topic for contract in contracts})
     found = []
-    for contract in contracts:
+    for contract, answer in zip(contracts, answers(env.kafka, [contract.source for contract in contracts]), strict=True):
         places = env.places(contract)
         try:
             audit = audit_state(LocalFiles(), places)
         except InvalidEnvironment:
             audit = None
-        now = status_of(contract, places, partial(known.__getitem__, contract.source.topic), holder(places.root))
+        now = status_of(contract, places, answer, holder(places.root))
         found.append(Shown(now, audit, state_of(places)))
     return found
 

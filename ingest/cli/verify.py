@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import Engine
+    from ingest.kafka.offsets import OffsetRange
     from ingest.kafka.topic import Topic
     from ingest.runtime.errors import IngestError
     from ingest.runtime.places import Places
@@ -63,7 +64,7 @@ def verify_tables(
     table's error does not stop the others. Raises the error of the first table if every topic is unreachable.
     """
     from ingest.delta import delta_sql
-    from ingest.kafka.topic import describe
+    from ingest.kafka.topic import topics_of
     from ingest.runtime import spark
     from ingest.runtime.errors import IngestError
     from ingest.runtime.files import environment_error
@@ -74,10 +75,10 @@ def verify_tables(
     contracts, kafka = env.contracts(tables), env.kafka
     found: list[T] = []
     errors: dict[str, IngestError] = {}
-    topics: dict[str, Topic] = {}
+    topics: dict[str, tuple[Topic, ...]] = {}
     for contract in contracts if against_kafka else ():
         try:
-            topics[contract.name] = describe(kafka, contract.source.topic)  # fail before the seconds that Spark takes
+            topics[contract.name] = topics_of(kafka, contract.source)  # fail before the seconds that Spark takes
         except IngestError as error:
             errors[contract.name] = error
     if len(errors) == len(contracts):
@@ -136,8 +137,18 @@ def print_kafka(reread: Reread) -> None:
 
 
 def as_row(verified: Verified) -> dict[str, Any]:
-    """The table's entry in the JSON document, without its books."""
+    """The table's entry in the JSON document, without its books.
+
+    Offsets are lists: topic (if there are several), partition, start, end.
+    """
+    from ingest.verify.balance import topic_of
+
+    def offsets(at: OffsetRange) -> list[str | int]:
+        topic = topic_of(verified.books, at.source)
+        return [*([topic] if topic else []), at.partition, at.start, at.end]
+
     shown = {each.name: getattr(verified, each.name) for each in dataclasses.fields(verified) if each.name != "books"}
+    shown |= {name: [*map(offsets, shown[name])] for name in ("pending", "gaps_accepted")}
     return {**_plain(shown), "balanced": not verified.findings}
 
 
@@ -151,6 +162,8 @@ def _plain(value: Any) -> Any:
 
 def print_balance(verified: Verified) -> None:
     """Print the balance as an accountant reads it: each total, and the parts that add up to it."""
+    from ingest.verify.balance import named
+
     t = verified.total
     epochs = f" of {verified.epochs} epochs" if verified.epochs > 1 else ""
     out_line(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
@@ -171,12 +184,12 @@ def print_balance(verified: Verified) -> None:
         out_line(f"  removed     {commit.rows:>14,} by DELETE, version {commit.version} of the {commit.table}")
     for each in verified.uncommitted:
         out_line(f"  uncommitted {each.records:>14,} quarantined by epoch {each.epoch} batch {each.batch}, still running or cut off")
-    for partition, start, end in verified.pending:
-        out_line(
-            f"  to re-read  {end - start:>14,} offsets of partition {partition} [{start}, {end}): the next runs read them, after a seek"
-        )
-    for partition, start, end in verified.gaps_accepted:
-        out_line(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted by a seek")
+    for label, ranges, why in (
+        ("to re-read ", verified.pending, "the next runs read them, after a seek"),
+        ("left out   ", verified.gaps_accepted, "accepted by a seek"),
+    ):
+        for at in ranges:
+            out_line(f"  {label} {len(at):>14,} offsets of {named(verified.books, at.of)} [{at.start}, {at.end}): {why}")
     if verified.unledgered:
         out_line(f"  the ledger lacks {verified.unledgered} statements that the tables' logs have; the next run adds them")
     for finding in verified.findings:

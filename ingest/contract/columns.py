@@ -32,12 +32,12 @@ def target_columns(contract: Contract) -> list[Field]:
     if contract.event_id.kind == "position":
         found.append(Field("_topic_id", _STRING, False, "Kafka's id of the topic; a recreated topic has another id."))
     found += [
-        Field("_source", _SMALLINT, False, "The topic of the partition, among those that the table reads: 0."),
+        Field("_source", _SMALLINT, False, "The number of the topic, from 0; the ledger has its name."),
         Field("_partition", _INT, False, "Kafka partition."),
         Field("_offset", _BIGINT, False, "Offset in the partition."),
         Field("_kafka_timestamp", _TIMESTAMP, True, "The record's timestamp in Kafka."),
         Field("_ingested_at", _TIMESTAMP, False, "Time at which the micro-batch was planned."),
-        Field("_epoch", _INT, False, "The epoch that inserted the row; the ledger has its topic."),
+        Field("_epoch", _INT, False, "The epoch that inserted the row."),
         Field("_batch", _BIGINT, False, "The batch of that epoch that inserted the row."),
     ]
     if contract.unknown_fields == "keep":

@@ -68,7 +68,7 @@ class Contract(Part):
     pipeline: Pipeline = Field(description="a name of a-z, 0-9 and _ that starts with a letter; pipelines share only the command")
     table: Name = Field(description="a name of a-z, 0-9 and _ that starts with a letter, unique in its pipeline")
     description: Text = Field(default="", description="text that becomes the table's comment")
-    source: TopicSource = Field(description="a mapping with topic and format")
+    source: TopicSource = Field(description="a mapping with topic (or topics, topic_pattern) and format")
     columns: Annotated[tuple[Column, ...], _LIST] = Field(
         default=(), description="a list of columns, each {name, type, nullable, comment, sensitive}; none with format raw"
     )
@@ -135,7 +135,8 @@ class Contract(Part):
     def hash(self) -> str:
         """16 hex digits over the keys that decide which record becomes which row, and no others.
 
-        Included: pipeline, table, topic, format, isolation level, columns (order, name, type, nullable), event id, event time, mode,
+        Included: pipeline, table, topics (their order does not matter), format, isolation level, columns (order, name, type, nullable),
+        event id, event time, mode,
         rules, unknown fields, conflicts. Excluded: all comments and descriptions, starting offsets (after the first start the table
         decides), batch size, quarantine limit, layout, properties, suite, sensitive, quality, control totals. A key that a later version
         adds is included only if it differs from its default, so that the hashes of old contracts do not change.
@@ -143,7 +144,7 @@ class Contract(Part):
         deciding: dict[str, Any] = {
             "pipeline": self.pipeline,
             "table": self.table,
-            "source": [self.source.topic, self.source.format, self.source.isolation_level],
+            "source": [self.source.document, self.source.format, self.source.isolation_level],
             "columns": [[column.name, ddl(column.sql_type, comments=False), column.nullable] for column in self.columns],
             "event_id": self.event_id.document(),
             "event_time": self.event_time,

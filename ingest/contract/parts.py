@@ -43,14 +43,39 @@ def _pipeline(value: str) -> str:
 
 def _topic(value: str) -> str:
     if not re.fullmatch(TOPIC_NAME, value) or value in (".", ".."):
-        expected = "a Kafka topic name: 1 to 249 of a-z A-Z 0-9 . _ - (no pattern, one topic per table; not . or ..)"
+        expected = (
+            "a Kafka topic name: 1 to 249 of a-z A-Z 0-9 . _ - (not . or ..; several names are `topics`, a pattern is `topic_pattern`)"
+        )
         raise refusal(f"{shown(value)} is not a topic name", expected)
     return value
 
 
 Name = Annotated[str, Strict(), AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{NAME}$"})]
 Pipeline = Annotated[Name, AfterValidator(_pipeline)]
+
+
+def _topic_pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise refusal(
+            f"{shown(value)} is not a pattern: {error}", r"a regular expression of Python for whole names, such as orders\..*"
+        ) from None
+    return value
+
+
+def _unlike(value: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := sorted({name for name in value if value.count(name) > 1}):
+        raise refusal(f"the topic {shown(twice[0])} appears twice", "each topic once")
+    return value
+
+
 Topic = Annotated[str, Strict(), AfterValidator(_topic), Field(json_schema_extra={"pattern": f"^{TOPIC_NAME}$"})]
+OneTopic = Annotated[
+    str, Strict(), AfterValidator(lambda value: value and _topic(value)), Field(json_schema_extra={"pattern": f"^{TOPIC_NAME}$"})
+]
+TopicPattern = Annotated[str, Strict(), AfterValidator(_topic_pattern), Field(min_length=1)]
+Topics = Annotated[tuple[Topic, ...], Strict(False), Field(min_length=1), AfterValidator(_unlike)]
 
 
 def _column_name(value: str) -> str:
@@ -80,9 +105,17 @@ class Part(BaseModel):
 
 
 class TopicSource(Part):
-    """The source of the records: one topic. Patterns are refused, because offsets and topic ids are stored for one topic."""
+    """The source of the records: one topic, or several. `topic` is empty if `topics` or `topic_pattern` say which."""
 
-    topic: Topic = Field(description="the Kafka topic: 1 to 249 of a-z A-Z 0-9 . _ -")
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [name]} for name in ("topic", "topics", "topic_pattern")]})
+
+    topic: OneTopic = Field(default="", description="the Kafka topic: 1 to 249 of a-z A-Z 0-9 . _ -")
+    topics: Topics | None = Field(default=None, description="a list of Kafka topics, in place of `topic`: all of them fill the table")
+    topic_pattern: TopicPattern | None = Field(
+        default=None,
+        description=r"a regular expression of Python, in place of `topic`: all topics whose whole name it matches fill the table, such as "
+        r"orders\..*; each start looks for new ones",
+    )
     format: Literal["json", "raw"] = Field(
         description="json (decode the value into the columns) or raw (keep key, value and headers as they are)"
     )
@@ -100,6 +133,29 @@ class TopicSource(Part):
         description=f"a whole number from 1 to {BATCH_RECORDS_MAX} (default {BATCH_RECORDS}): maximum offsets per micro-batch, including "
         "transaction markers",
     )
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Self:
+        given = [name for name in ("topic", "topics", "topic_pattern") if getattr(self, name)]
+        if len(given) != 1:
+            found = f"{' and '.join(given)} were given together" if given else "no topic is named"
+            raise refusal(found, "one of topic (a name), topics (a list of names) and topic_pattern (a regular expression)")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics that it names; none for a pattern."""
+        return self.topics or ((self.topic,) if self.topic else ())
+
+    @property
+    def shown(self) -> str:
+        """The topics, for a message."""
+        return ", ".join(self.names) or f"topics like {self.topic_pattern}"
+
+    @property
+    def document(self) -> str | list[str] | dict[str, str]:
+        """The topics as JSON values, for the contract's hash."""
+        return self.topic or (sorted(self.topics) if self.topics else {"pattern": self.topic_pattern or ""})
 
 
 class Column(Part):

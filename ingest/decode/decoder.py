@@ -7,7 +7,7 @@ The result has the target's columns. Records for the quarantine also have `__rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ for _module in (arrow_json, events, exact_json, headers, partition_value, payloa
 
 
 def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataFrame:
-    """Decode the records of Spark's Kafka source (key, value, headers, topic, partition, offset, timestamp)."""
+    """Decode records (key, value, headers, partition, offset and timestamp of Spark's Kafka source, and the topic's number as `source`)."""
     try:
         rules, by_spark = arrow_rules(contract), False
     except (Untranslatable, RuleRaises):
@@ -53,15 +53,25 @@ def refused(session: SparkSession, contract: Contract, source: BatchSource, reco
 
 
 def for_workers(records: DataFrame) -> DataFrame:
-    """The records of Spark's Kafka source with the columns that `Events` reads."""
+    """Records, as `decode` takes them, with the columns that `Events` reads."""
     return records.select(
         F.col("key").alias("__key"),
         F.col("value").alias("__value"),
         F.to_json("headers").alias("__headers"),
+        F.col("source").cast("smallint").alias("_source"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_kafka_timestamp"),
     )
+
+
+def with_source(records: DataFrame, topics: Mapping[int, str]) -> DataFrame:
+    """The records of Spark's Kafka source with their topic's number as `source`. `topics` are the names by number."""
+    if len(topics) == 1:
+        return records.withColumn("source", F.lit(*topics))
+    # A map: Spark compiles a chain of hundreds of CASEs for seconds, and one of thousands not at all.
+    numbers = F.create_map(*(F.lit(each) for number, name in topics.items() for each in (name, number)))
+    return records.withColumn("source", F.element_at(numbers, F.col("topic")))
 
 
 def with_payload(found: DataFrame, contract: Contract) -> DataFrame:

@@ -17,9 +17,9 @@ from ingest.decode.rule_expression import ArrowRule
 
 @dataclass(frozen=True)
 class BatchSource:
-    """The origin of a batch: its topic id, its epoch and number, and its ingestion time."""
+    """The origin of a batch: the topic ids by their numbers, its epoch and number, and its ingestion time."""
 
-    topic_id: str
+    topic_ids: tuple[str, ...]
     epoch: int
     batch: int
     ingested_at: datetime
@@ -31,15 +31,15 @@ def event_plan(contract: Contract, source: BatchSource, rules: tuple[tuple[str, 
     if contract.source.format == "json":
         fields = [pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]
         json = Plan(pa.schema(fields), tuple(contract.event_id.columns), contract.unknown_fields)
-    constants: dict[str, int | str] = {"_topic_id": source.topic_id} if contract.event_id.kind == "position" else {}
     ingested_at = round(source.ingested_at.timestamp() * 1_000_000)
-    constants |= {"_source": 0, "_ingested_at": ingested_at, "_epoch": source.epoch, "_batch": source.batch}
+    constants = {"_ingested_at": ingested_at, "_epoch": source.epoch, "_batch": source.batch}
     return EventPlan(
         target_schema(contract),
         json,
         payload_columns(contract),
         key=contract.event_id.kind == "key",
         header=contract.event_id.header,
+        topic_ids=source.topic_ids if contract.event_id.kind == "position" else (),
         constants=tuple(constants.items()),
         rules=rules,
         partition_by=tuple(contract.layout.partition_by),

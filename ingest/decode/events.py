@@ -27,7 +27,7 @@ UNKNOWN_MAX = 100
 TIME = "_kafka_timestamp"
 # The years 1 to 9999, in microseconds since 1970.
 TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
-EVENT_ID, PAYLOAD_HASH = "_event_id", "_payload_hash"
+EVENT_ID, PAYLOAD_HASH, TOPIC_ID = "_event_id", "_payload_hash", "_topic_id"
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class EventPlan:
     """What a worker needs to decode records.
 
     `schema` has the target's columns in order. `json` is None for the format raw. `payload` names the columns of the payload. `header` is
-    the header with the event id, `key` says that the record's key is it. `constants` are the columns that are the same in all rows of a
-    batch, as numbers of their type or text. `rules` are the row rules by name, `partition_by` the columns of the layout.
+    the header with the event id, `key` says that the record's key is it; with
+    `topic_ids` (by number) its position is. `constants` are the columns that are the same in all rows of a
+    batch. `rules` are the row rules by name, `partition_by` the columns of the layout.
     """
 
     schema: pa.Schema
@@ -44,7 +45,8 @@ class EventPlan:
     payload: tuple[str, ...]
     key: bool = False
     header: str | None = None
-    constants: tuple[tuple[str, int | str], ...] = ()
+    topic_ids: tuple[str, ...] = ()
+    constants: tuple[tuple[str, int], ...] = ()
     rules: tuple[tuple[str, ArrowRule], ...] = ()
     partition_by: tuple[str, ...] = ()
 
@@ -57,7 +59,7 @@ class EventPlan:
 
 
 class Events:
-    """Decodes batches of Kafka records: `__key`, `__value`, `__headers` (as text), `_partition`, `_offset`, `_kafka_timestamp`."""
+    """Decodes batches of records: `__key`, `__value`, `__headers` (as text), `_source`, `_partition`, `_offset`, `_kafka_timestamp`."""
 
     def __init__(self, plan: EventPlan) -> None:
         self._plan = plan
@@ -96,13 +98,18 @@ class Events:
     def unwritable(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Records that are refused without a look at their values; `__detail` has the causes."""
         given = dict(zip(records.schema.names, records.columns, strict=True))
-        given |= {name: repeated(value, self._plan.schema.field(name).type, records.num_rows) for name, value in self._plan.constants}
+        given |= self._origin(given["_source"])
         given[REASON] = pa.array([UNWRITABLE] * records.num_rows)
         if TIME in given:
             given[TIME] = _of_calendar(given[TIME])[0]
         output = self._plan.output
         columns = [given.get(field.name, pa.nulls(records.num_rows, field.type)) for field in output]
         return pa.RecordBatch.from_arrays(columns, schema=output)
+
+    def _origin(self, sources: pa.Array) -> dict[str, pa.Array]:
+        """The columns that say where the records come from."""
+        found = {name: repeated(value, self._plan.schema.field(name).type, len(sources)) for name, value in self._plan.constants}
+        return found | ({TOPIC_ID: pa.array(self._plan.topic_ids).take(sources)} if self._plan.topic_ids else {})
 
     def _decoded(self, batch: pa.RecordBatch, *, keep_raw: bool) -> pa.RecordBatch:
         plan, rows = self._plan, batch.num_rows
@@ -112,8 +119,7 @@ class Events:
         faults.add(beyond, UNWRITABLE, TIME)
         if plan.json is None:
             columns |= {"key": columns[KEY], "value": columns[VALUE], "headers": headers_of(columns[HEADER_TEXTS])}
-        for name, value in plan.constants:
-            columns[name] = repeated(value, plan.schema.field(name).type, rows)
+        columns |= self._origin(columns["_source"])
         if plan.key or plan.header is not None:
             found = columns[KEY] if plan.header is None else last_header(columns[HEADER_TEXTS], plan.header)
             where = "the key" if plan.header is None else f"header {plan.header}"

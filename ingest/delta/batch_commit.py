@@ -10,11 +10,11 @@ from operator import index
 from typing import Any, get_args
 
 from ingest.delta.posting import Posting, by_why, of_json
-from ingest.kafka.offsets import OffsetRange, Position, known_positions
+from ingest.kafka.offsets import OffsetRange, Partition, Position, known_positions
 from ingest.kafka.topic_state import NO_TOPIC, TopicId
 from ingest.runtime.canonical_json import read_json
 
-FORMAT = 2
+FORMAT = 3
 EPOCH_BITS = 32
 # Statement numbers in an epoch: 0 is the fence, 1 a seek (on the target) or the roll-back (on the quarantine), 2 the first batch.
 FENCE, SEEK, FIRST_BATCH = 0, 1, 2
@@ -158,8 +158,8 @@ POSITIONED = (Start, Seek, Batch, Replay, Swap)
 class BatchCommit:
     """Our metadata in a Delta commit: what it is, whose, and its postings.
 
-    `id` is the statement's, `writer` a UUID for each start of a process. `topic` is what its epoch reads. `snapshots` is None for a
-    statement that belongs to no epoch.
+    `id` is the statement's, `writer` a UUID for each start of a process. `sources` are the topics of the table: rows and postings name
+    them by their place here (ingest/recovery/numbering.py). `snapshots` is None for a statement that belongs to no epoch.
     """
 
     case: Case
@@ -169,7 +169,7 @@ class BatchCommit:
     writer: str = ""
     snapshots: Snapshots | None = None
     contract_hash: str = ""
-    topic: TopicId = NO_TOPIC
+    sources: tuple[TopicId, ...] = ()
     postings: tuple[Posting, ...] = ()
 
     @property
@@ -186,6 +186,10 @@ class BatchCommit:
     def app_id(self) -> str:
         """The txnAppId of the table's target and quarantine."""
         return app_id(self.pipeline, self.table)
+
+    def topic(self, source: int) -> TopicId:
+        """The topic of this number; NO_TOPIC in a statement that belongs to no epoch."""
+        return self.sources[source] if source < len(self.sources) else NO_TOPIC
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -205,12 +209,12 @@ class BatchCommit:
         return tuple(each.range for each in self.postings if each.why in ("batch", "replay") and each.range is not None)
 
     @property
-    def ends(self) -> dict[int, int]:
+    def ends(self) -> dict[Partition, int]:
         """The next offset to read in each partition after this statement."""
-        return {each.partition: each.end for each in self.ranges}
+        return {each.of: each.end for each in self.ranges}
 
     @property
-    def read_to(self) -> dict[int, Position]:
+    def read_to(self) -> dict[Partition, Position]:
         """The ends of this statement whose leader epoch is known."""
         return known_positions(self.ranges)
 
@@ -222,8 +226,8 @@ class BatchCommit:
             head["snapshots"] = asdict(self.snapshots)
         if self.contract_hash:
             head["contract_hash"] = self.contract_hash
-        if self.topic != NO_TOPIC:
-            head |= {"topic": self.topic.name, "topic_id": self.topic.id, "cluster": self.topic.cluster}
+        if self.sources:
+            head["sources"] = [[each.name, each.id, each.cluster] for each in self.sources]
         if self.postings:
             head["postings"] = by_why(self.postings)
         return json.dumps(head, separators=(",", ":"))
@@ -244,7 +248,7 @@ class BatchCommit:
                 value["writer"],
                 None if at is None else Snapshots(**{table: Snapshot(**at[table]) for table in ("target", "quarantine")}),
                 value.get("contract_hash", ""),
-                TopicId(value.get("topic", ""), value.get("topic_id", ""), value.get("cluster", "")),
+                tuple(TopicId(*each) for each in value.get("sources", ())),
                 of_json(value.get("postings", {})),
             )
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -77,10 +78,19 @@ def between(old: Sequence[Contract], new: Sequence[Contract]) -> Iterator[tuple[
             yield before.name, [Change("the contract is gone", "new table")]
             continue
         found = changes(after, created_by(before), before.hash)
-        if after.source.topic != before.source.topic:
-            what = f"the topic is {before.source.topic} before, {after.source.topic} now: offsets of one topic mean nothing in another"
+        left = [name for name in before.source.names if not _reads(after, name)]
+        if left and len(left) == len(before.source.names):
+            what = f"the topic is {before.source.shown} before, {after.source.shown} now: offsets of one topic mean nothing in another"
             found.append(Change(what, "new table"))
+        elif left:
+            what = f"{', '.join(left)} is read no more: runs are refused until `ingest seek {before.name} --to table` goes on without it"
+            found.append(Change(what, "next batch"))
         yield before.name, found
+
+
+def _reads(contract: Contract, topic: str) -> bool:
+    pattern = contract.source.topic_pattern
+    return topic in contract.source.names or (pattern is not None and re.fullmatch(pattern, topic) is not None)
 
 
 def refuse_state(contract: Contract, table: str, state: TableState | None) -> None:

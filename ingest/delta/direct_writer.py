@@ -146,7 +146,7 @@ class DirectWriter:
         return self.commit(log, still, lambda table: quarantine_rows.merged(table, rows, reopen=reopen))
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
-        """Set the quarantined records at `positions` (topic_id, partition, offset and at, the time) to `replayed`."""
+        """Set the quarantined records at `positions` (source, partition, offset and at, the time) to `replayed`."""
         decide = partial(quarantine_rows.marked_replayed, positions=positions, by=by)
         self._unfenced(places.quarantine, batch_commit, decide)
 

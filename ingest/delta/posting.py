@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,12 +29,17 @@ HALF_BITS = 32
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """Whose rows: the epoch and batch that wrote them, the source (the place of its topic in the epoch's list) and Kafka's partition."""
+    """Whose rows: the epoch and batch that wrote them, the source (the number of its topic) and Kafka's partition."""
 
     epoch: int
     batch: int
     source: int
     partition: int
+
+    @property
+    def of(self) -> Partition:
+        """Source and partition."""
+        return self.source, self.partition
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Posting:
     duplicate: int = 0
 
     def __post_init__(self) -> None:
-        if self.range is not None and self.range.partition != self.key.partition:
+        if self.range is not None and self.range.of != self.key.of:
             raise ValueError(f"a range of another partition than {self.key}: {self.range}")
 
     @property
@@ -123,7 +128,7 @@ class Posting:
             raise ValueError(f"no reason of ours: {why}")
         key = Key(index(epoch), index(batch), index(source), index(partition))
         last = None if leader_epoch is None else index(leader_epoch)
-        at = None if start is None else OffsetRange(key.partition, index(start), index(end), last)
+        at = None if start is None else OffsetRange(key.partition, index(start), index(end), last, key.source)
         t, q = sums[:3], sums[3:]
         if len(q) != 3:
             raise ValueError(f"not the fields of a posting: {fields}")

@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.delta.delta_sql import quoted
 from ingest.delta.held_rows import held, updated
 from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation
 from ingest.delta.table_rows import Actions, added, matching, rewritten
 
-KEY = ("topic_id", "partition", "offset")
+KEY = ("source", "partition", "offset")
 STATE = ("state", "state_changed_at", "state_by")
 REPLAYED = "replayed"
 
@@ -35,7 +34,7 @@ def merged(table: LiveTable, rows: pa.Table, *, reopen: bool) -> tuple[Operation
 
 
 def marked_replayed(table: LiveTable, positions: pa.Table, by: str) -> tuple[Operation, Actions] | None:
-    """The change of the records at `positions` (topic_id, partition, offset, at) to `replayed`; None if all are, or none is there."""
+    """The change of the records at `positions` (source, partition, offset, at) to `replayed`; None if all are, or none is there."""
     there = _there(table, positions)
     still = there.filter(pc.not_equal(there["state"], REPLAYED))
     metrics = {"numSourceRows": positions.num_rows, "numTargetRowsUpdated": still.num_rows}
@@ -75,11 +74,10 @@ def _there(table: LiveTable, rows: pa.Table) -> pa.Table:
     if not rows.num_rows:
         return matching(table, names, "false")
     bounds = []
-    for name in ("partition", "offset"):
+    for name in KEY:
         ends = pc.min_max(rows[name])
         bounds.append(f"`{name}` BETWEEN {ends['min'].as_py()} AND {ends['max'].as_py()}")
-    topics = ", ".join(quoted(topic) for topic in pc.unique(rows["topic_id"]).to_pylist())
-    found = matching(table, names, f"{' AND '.join(bounds)} AND topic_id IN ({topics})")
+    found = matching(table, names, " AND ".join(bounds))
     return found.filter(pa.array(held(found.select(KEY), rows.select(KEY))))
 
 

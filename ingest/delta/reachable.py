@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingest.delta.batch_commit import RollBack, Swap
+from ingest.delta.batch_commit import RollBack, Snapshot, Swap
 from ingest.delta.commit import Commit, FileKey
 from ingest.delta.delta_log import DeltaLog
 
@@ -23,6 +23,20 @@ def reverts(commit: Commit) -> bool:
     # Each batch of a foreign stream in complete mode replaces all rows.
     overwrites |= commit.operation == "STREAMING UPDATE" and commit.parameters.get("outputMode") == "Complete"
     return commit.operation == "RESTORE" or (commit.operation in REPLACING and commit.version > 0) or overwrites
+
+
+def copied(log: DeltaLog, now: Snapshot, then: Snapshot) -> str | None:
+    """Why a table is not the one that was recorded as `then`; None if it is.
+
+    A copy has another table id, lacks the recorded version, or has another stamp at it. A version that Delta has cleaned from the log
+    proves nothing.
+    """
+    if now.table_id != then.table_id:
+        return f"its table id is {now.table_id}, but was {then.table_id}"
+    # The log is listed again: another run may have committed since.
+    if log.lacks(then.version, then.stamp):
+        return f"it was dropped, or is a copy: its version {then.version} is missing, or differs from the one that was recorded"
+    return None
 
 
 def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +12,12 @@ from ingest.decode import row_hash
 from ingest.decode.row_hash import Hashes
 from ingest.delta import row_sums
 from ingest.delta.contract_change import EVENT_ID_PROPERTY
-from ingest.delta.delta_sql import At, DataFusion, Engine, Source, Unreadable, quoted, unreadable
+from ingest.delta.delta_sql import At, DataFusion, Engine, Source, Unreadable, arrow, unreadable
 from ingest.delta.posting import Key, Sums, by_key
 from ingest.delta.table_state import TableState
-from ingest.kafka.intervals import Intervals, Offsets
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.intervals import Offsets
+from ingest.kafka.offsets import LANE_BITS, OffsetRange, Partition, of_lane
 from ingest.runtime.canonical_json import read_json
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
@@ -94,56 +89,37 @@ def hashed_ids(table: TableState) -> tuple[str, ...]:
 
 def in_ranges(ranges: Sequence[OffsetRange], columns: Columns) -> str:
     """SQL condition for the rows at positions in these ranges."""
-    partition, offset = columns.partition, columns.offset
-    return " OR ".join(f"(`{partition}` = {r.partition} AND `{offset}` >= {r.start} AND `{offset}` < {r.end})" for r in ranges) or "false"
+    source, partition, offset = columns.source, columns.partition, columns.offset
+    found = [
+        f"(`{source}` = {r.source} AND `{partition}` = {r.partition} AND `{offset}` >= {r.start} AND `{offset}` < {r.end})"
+        for r in ranges
+        if len(r)
+    ]
+    return any_of(found)
 
 
-def of_epochs(topics: Mapping[int, str], value: Mapping[str, str], otherwise: str) -> str:
-    """SQL expression over a target row: the `value` of the topic id of its epoch, or `otherwise`. `topics` maps epochs to topic ids."""
-    runs = [(topic, [epoch for epoch, _ in run]) for topic, run in groupby(sorted(topics.items()), key=lambda each: each[1])]
-    cases = (f"WHEN `{TARGET.epoch}` BETWEEN {epochs[0]} AND {epochs[-1]} THEN {value[topic]}" for topic, epochs in runs)
-    return f"CASE {' '.join(cases)} ELSE {otherwise} END" if runs else otherwise
+def any_of(conditions: Sequence[str]) -> str:
+    """SQL condition: one of these. As a balanced tree, because a chain of thousands overflows an engine's stack."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else "false"
+    middle = len(conditions) // 2
+    return f"({any_of(conditions[:middle])} OR {any_of(conditions[middle:])})"
 
 
-def in_target(topics: Mapping[int, str], topic_id: str) -> str:
-    """SQL condition for the target rows of this topic."""
-    return of_epochs(topics, {topic: str(topic == topic_id).lower() for topic in topics.values()}, "false")
-
-
-def in_quarantine(topic_id: str) -> str:
-    """SQL condition for the quarantined records of this topic."""
-    return f"topic_id = {quoted(topic_id)}"
-
-
-def positions(engine: Engine, table: At, columns: Columns, where: str, but_not_at: int | None = None) -> dict[int, Offsets]:
+def positions(engine: Engine, table: At, columns: Columns, where: str, but_not_at: int | None = None) -> dict[Partition, Offsets]:
     """The offsets of the rows that meet `where`, by partition, except those also in version `but_not_at`. Raises Unreadable."""
 
     def select(rows: str) -> str:
-        return f"SELECT `{columns.partition}` AS p, `{columns.offset}` AS o FROM {{{rows}}} WHERE {where}"
+        names = f"`{columns.source}` AS s, `{columns.partition}` AS p, `{columns.offset}` AS o"
+        return f"SELECT {names} FROM {{{rows}}} WHERE {where}"
 
     sql, tables = select("rows"), {"rows": table}
     if but_not_at is not None:
         sql, tables = f"{sql} EXCEPT {select('others')}", tables | {"others": At(table.path, but_not_at)}
-    found: dict[int, list[Offsets]] = {}
-    if isinstance(engine, DataFusion):
-        for batch in engine.stream(sql, **tables):
-            partitions, offsets = (np.asarray(batch.column(name)) for name in ("p", "o"))
-            for partition in np.unique(partitions):
-                found.setdefault(int(partition), []).append(offsets[partitions == partition].astype(np.int64))
-    else:
-        with unreadable():
-            frame: Any = engine.frame(sql, **tables).toPandas()
-        for of, rows in frame.groupby("p"):
-            found[int(of)] = [rows["o"].to_numpy().astype(np.int64)]
+    found: dict[Partition, list[Offsets]] = {}
+    for batch in arrow(engine, sql, **tables):
+        sources, partitions, offsets = (row_sums.whole(batch.column(name)) for name in "spo")
+        lanes = sources << LANE_BITS | partitions
+        for each in np.unique(lanes).tolist():
+            found.setdefault(of_lane(each), []).append(offsets[lanes == each])
     return {partition: np.concatenate(parts) for partition, parts in found.items()}
-
-
-def in_epochs(epochs: Sequence[int]) -> Column:
-    """Rows of these epochs. There may be tens of thousands, so consecutive epochs are one condition."""
-    from pyspark.sql import functions as F
-
-    runs = Intervals.of_offsets(epochs)
-    found = F.lit(False)
-    for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True):
-        found |= F.col("_epoch").between(start, end - 1)
-    return found

@@ -72,7 +72,7 @@ class TableWriter(Protocol):
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
         """Set quarantined records that are rows now to `replayed`.
 
-        `positions` has the columns topic_id, partition, offset and at (the time). It needs no transaction id: repeating it changes nothing.
+        `positions` has the columns source, partition, offset and at (the time). It needs no transaction id: repeating it changes nothing.
         """
         ...
 
@@ -130,7 +130,7 @@ class SparkWriter:
         writer.append_ledger(session or self.session, places.ledger, about, rows)
 
     def mark_replayed(self, positions: pa.Table, places: Places, batch_commit: BatchCommit, by: str) -> None:
-        condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
+        condition = "t.source = s.source AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
         changed: dict[str, str | Column] = {"state": F.lit("replayed"), "state_changed_at": F.col("s.at"), "state_by": F.lit(by)}
         rows = self.session.createDataFrame(positions).alias("s")
 

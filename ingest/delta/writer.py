@@ -150,7 +150,7 @@ def merge_quarantine(source: DataFrame, log: DeltaLog, still: Still, *, reopen: 
     `reopen`: these offsets were read before. A record that was `replayed` as a row, and is refused this time, becomes open again.
     """
     condition = F.lit(True)
-    for name in ("topic_id", "partition", "offset"):
+    for name in ("source", "partition", "offset"):
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
     changed = {name: F.col(f"s.`{name}`") for name in ("state", "state_changed_at", "state_by")} if reopen else {}
     return commit(source.sparkSession, log, still, lambda: _insert_missing(source, log.table, condition, changed))

@@ -116,6 +116,16 @@ def topic_unknown(kafka: KafkaOptions, topic: str) -> KafkaFailure:
     )
 
 
+def no_topic_like(kafka: KafkaOptions, pattern: str) -> KafkaFailure:
+    """No topic has a name of this pattern."""
+    return KafkaFailure(
+        "TOPIC_UNKNOWN",
+        f"the Kafka brokers {kafka.bootstrap_servers} have no topic whose name matches {pattern!r}",
+        "at least one topic that this user may describe.",
+        "create the topic, or correct source.topic_pattern in the contract or --bootstrap-servers.",
+    )
+
+
 def unreachable(server: str, why: str) -> KafkaFailure:
     """The broker gives no answer, or no usable one."""
     return KafkaFailure(

@@ -54,9 +54,9 @@ def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> Ru
     if isinstance(error, ModuleNotFoundError):
         raise error  # it concerns all tables: the command names the missing extra
     said = kafka_errors.everything_said(error)
-    failure = kafka_errors.from_java(kafka, contract.source.topic, said)
+    failure = kafka_errors.from_java(kafka, contract.source.shown, said)
     if failure is not None:
-        return diagnose(kafka, contract.source.topic, failure).stopped(contract.name)
+        return diagnose(kafka, contract.source, failure).stopped(contract.name)
     if (full := DISK_FULL.search(said)) is not None:
         where = f" for {full['path']}" if full["path"] else ""
         return RunStopped(

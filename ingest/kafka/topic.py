@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ACLOperation
@@ -17,12 +19,13 @@ from kafka.errors import InvalidTopicError, KafkaError, NoError, TopicAuthorizat
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from ingest.contract.parts import TopicSource
 from ingest.kafka import kafka_errors
 from ingest.kafka.broker_request import ask
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.leader_epochs import ask_taken_back
-from ingest.kafka.offsets import Position
+from ingest.kafka.offsets import Partition, Position
 from ingest.kafka.topic_state import TopicId, TopicState, topic_made_again
 from ingest.runtime.errors import IngestError, InvalidEnvironment, RunStopped
 
@@ -55,20 +58,53 @@ class Topic:
 
 
 def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) -> Topic:
-    """Request the topic's metadata, from each broker once until one answers.
+    """The topic's metadata. Raises as `describe_all`."""
+    return describe_all(kafka, [name], within_s)[0]
+
+
+def describe_all(kafka: KafkaOptions, names: Sequence[str], within_s: float = ANSWER_WITHIN_S) -> tuple[Topic, ...]:
+    """Request the metadata of these topics, from each broker once until one answers.
 
     Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN, and
     InvalidInput KAFKA_OPTION_UNUSABLE or BOOTSTRAP_SERVERS_INVALID. For a user without the right Describe, a broker reports a missing
     topic as forbidden, too.
     """
+    answer = _metadata(kafka, names, within_s)
+    by_name = {found["name"]: found for found in answer["topics"]}
+    return tuple(_described(kafka, name, by_name[name], answer.get("cluster_id") or "") for name in names)
+
+
+def described_like(kafka: KafkaOptions, pattern: str, within_s: float = ANSWER_WITHIN_S) -> tuple[Topic, ...]:
+    """The metadata of all topics whose whole name this regular expression matches, by name. Kafka's internal topics do not count.
+
+    Raises as `describe_all`: TOPIC_UNKNOWN if there is none.
+    """
+    answer = _metadata(kafka, None, within_s)
+    like = [found for found in answer["topics"] if not found.get("is_internal") and re.fullmatch(pattern, found["name"])]
+    if not like:
+        raise kafka_errors.no_topic_like(kafka, pattern).environment_error()
+    cluster = answer.get("cluster_id") or ""
+    return tuple(_described(kafka, found["name"], found, cluster) for found in sorted(like, key=lambda found: str(found["name"])))
+
+
+def topics_of(kafka: KafkaOptions, source: TopicSource, within_s: float = ANSWER_WITHIN_S) -> tuple[Topic, ...]:
+    """The topics of a contract's source. Raises as `describe_all`."""
+    if source.topic_pattern is not None:
+        return described_like(kafka, source.topic_pattern, within_s)
+    return describe_all(kafka, source.names, within_s)
+
+
+def _metadata(kafka: KafkaOptions, names: Sequence[str] | None, within_s: float) -> dict[str, Any]:
     request = MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=name)],
+        topics=None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=True,
     )
-    answer = ask(kafka, request, within_s).to_dict()
-    found = answer["topics"][0]
+    return dict(ask(kafka, request, within_s).to_dict())
+
+
+def _described(kafka: KafkaOptions, name: str, found: Mapping[str, Any], cluster: str) -> Topic:
     error = for_code(found["error_code"])
     if error in (UnknownTopicOrPartitionError, InvalidTopicError):
         raise kafka_errors.topic_unknown(kafka, name).environment_error()
@@ -78,7 +114,7 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
     if error is not NoError:
         raise kafka_errors.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").environment_error()
     partitions = tuple(sorted(p["partition_index"] for p in found["partitions"]))
-    return Topic(name, id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
+    return Topic(name, id_text(found.get("topic_id")), partitions, cluster)
 
 
 def settings_of(kafka: KafkaOptions, name: str, *keys: str, within_s: float = ANSWER_WITHIN_S) -> dict[str, str]:
@@ -88,24 +124,25 @@ def settings_of(kafka: KafkaOptions, name: str, *keys: str, within_s: float = AN
     return {each.name: str(each.value) for result in answer.results if result.error_code == 0 for each in result.configs}
 
 
-def current_state(kafka: KafkaOptions, name: str, isolation_level: str) -> TopicState:
-    """The state of the topic that has this name now, described again. Raises the errors of `describe` and `topic_state`."""
-    return topic_state(kafka, describe(kafka, name), isolation_level)
+def current_states(kafka: KafkaOptions, source: TopicSource) -> tuple[TopicState, ...]:
+    """The states of the topics of a contract's source, described again. Raises the errors of `topics_of` and `topic_states`."""
+    return topic_states(kafka, topics_of(kafka, source), source.isolation_level)
 
 
-def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: float = BACK_WITHIN_S) -> None:
-    """Check that the topic still has the same id (I6). A batch calls this after it has read its records and before it writes.
+def still_the_same(kafka: KafkaOptions, topics: Sequence[Topic], table: str, within_s: float = BACK_WITHIN_S) -> None:
+    """Check that the topics still have the same ids (I6). A batch calls this after it has read its records and before it writes.
 
     Raises RunStopped TOPIC_RECREATED if another topic has the name now. If the new topic is at least as long as the old one, Spark's
     clients silently continue in the middle of it. Waits up to `within_s` for a lost broker, then raises the codes of `describe` as
-    RunStopped. Does nothing if the broker has no topic ids.
+    RunStopped. A topic without an id is not checked: the broker has none.
     """
-    if not topic.id:
+    topics = [topic for topic in topics if topic.id]
+    if not topics:
         return
     deadline, tries = time.monotonic() + within_s, 0
     while True:
         try:
-            now = describe(kafka, topic.name)
+            now = describe_all(kafka, [topic.name for topic in topics])
             break
         except InvalidEnvironment as error:
             tries += 1
@@ -113,7 +150,8 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
             if time.monotonic() > deadline or (error.code not in PASSING and tries > 1):
                 raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
         time.sleep(ASKED_AGAIN_AFTER_S)
-    refuse_another(now, topic, table)
+    for each, topic in zip(now, topics, strict=True):
+        refuse_another(each, topic, table)
 
 
 def refuse_another(now: Topic, topic: Topic, table: str) -> None:
@@ -129,7 +167,7 @@ def refuse_another(now: Topic, topic: Topic, table: str) -> None:
     )
 
 
-def diagnose(kafka: KafkaOptions, name: str, seen: KafkaFailure) -> KafkaFailure:
+def diagnose(kafka: KafkaOptions, source: TopicSource, seen: KafkaFailure) -> KafkaFailure:
     """Find the cause of a failure that Spark reported, by asking the broker.
 
     Spark's clients report many causes as a timeout, even a deleted topic. A broker that has just restarted knows no topic yet, so
@@ -140,13 +178,13 @@ def diagnose(kafka: KafkaOptions, name: str, seen: KafkaFailure) -> KafkaFailure
     deadline, tries = time.monotonic() + SETTLED_WITHIN_S, 0
     while True:
         try:
-            describe(kafka, name)
+            topics_of(kafka, source)
         except InvalidEnvironment as error:
             tries += 1
             if error.code != "TOPIC_UNKNOWN" or (time.monotonic() > deadline and tries > 1):
                 return KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy)
         else:
-            why = f"for a while it did not know the topic {name!r}; the next start checks whether the topic was recreated"
+            why = f"for a while it did not know the topic {source.shown!r}; the next start checks whether a topic was recreated"
             recovered = kafka_errors.unreachable(kafka.bootstrap_servers, why)
             return recovered if seen.code == "TOPIC_UNKNOWN" else seen
         time.sleep(ASKED_AGAIN_AFTER_S)
@@ -158,47 +196,65 @@ def describe_with_bounds(kafka: KafkaOptions, name: str, within_s: float) -> tup
     return topic, bounds(kafka, topic, within_s)
 
 
-def answers(kafka: KafkaOptions, names: Collection[str]) -> dict[str, TopicState | Mapping[str, str]]:
-    """The state of topics by name, or the error (code, found, expected, remedy), for commands that do not wait long."""
+Answer = tuple[TopicState, ...] | Mapping[str, str]
+"""The states of a table's topics, or the error (code, found, expected, remedy)."""
 
-    def answer(name: str) -> TopicState | Mapping[str, str]:
+
+def answers(kafka: KafkaOptions, sources: Sequence[TopicSource]) -> list[Answer]:
+    """The answer about each source's topics, for commands that do not wait long."""
+
+    def quick(name: str, read: Mapping[int, Position]) -> Mapping[int, tuple[int, int]]:
         try:
-            topic, known = describe_with_bounds(kafka, name, STATUS_WITHIN_S)
+            return ask_taken_back(kafka, name, read, STATUS_WITHIN_S)
+        except InvalidEnvironment:  # a moment ago it did answer
+            return {}
+
+    def answer(source: TopicSource) -> Answer:
+        try:
+            found = topic_states(kafka, topics_of(kafka, source, STATUS_WITHIN_S), "read_uncommitted", STATUS_WITHIN_S)
         except IngestError as error:
             return error.as_dict()
+        return tuple(replace(each, taken_back=partial(quick, each.topic.name)) for each in found)
 
-        def taken_back(read: Mapping[int, Position]) -> Mapping[int, tuple[int, int]]:
-            try:
-                return ask_taken_back(kafka, name, read, STATUS_WITHIN_S)
-            except InvalidEnvironment:  # a moment ago it did answer
-                return {}
-
-        return TopicState(TopicId(topic.name, topic.id, topic.cluster), known, taken_back=taken_back)
-
-    with ThreadPoolExecutor(max(1, len(names))) as pool:
-        return dict(zip(names, pool.map(answer, names), strict=True))
+    with ThreadPoolExecutor(max(1, len(sources))) as pool:
+        return list(pool.map(answer, sources))
 
 
 def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S) -> dict[int, tuple[int, int]]:
     """The earliest offset and the end (high watermark) of each partition. Raises InvalidEnvironment BROKER_UNREACHABLE."""
-    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
-    with _consumer(kafka, within_s) as consumer:
-        first = consumer.beginning_offsets(partitions, timeout_ms=within_s * 1000)
-        end = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
-    return {each.partition: (int(first[each]), int(end[each])) for each in partitions}
+    return dict(topic_state(kafka, topic, "read_uncommitted", within_s).bounds)
 
 
 def topic_state(kafka: KafkaOptions, topic: Topic, isolation_level: str, within_s: float = ANSWER_WITHIN_S) -> TopicState:
-    """The topic state that a start or a seek needs, for a reader of this isolation level. Raises InvalidEnvironment BROKER_UNREACHABLE."""
-    known, id = bounds(kafka, topic, within_s), TopicId(topic.name, topic.id, topic.cluster)
-    taken_back = partial(ask_taken_back, kafka, topic.name)
-    if isolation_level != "read_committed":
-        return TopicState(id, known, taken_back=taken_back)
-    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
-    with _consumer(kafka, within_s, isolation_level) as consumer:
-        decided = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
-    # Requested after the bounds, so it can be above their end; `min` cuts it.
-    return TopicState(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions}, taken_back)
+    """The state of one topic; see `topic_states`."""
+    return topic_states(kafka, [topic], isolation_level, within_s)[0]
+
+
+def topic_states(
+    kafka: KafkaOptions, topics: Sequence[Topic], isolation_level: str, within_s: float = ANSWER_WITHIN_S
+) -> tuple[TopicState, ...]:
+    """What a start or a seek has to know of these topics, for a reader of this isolation level.
+
+    Raises InvalidEnvironment BROKER_UNREACHABLE.
+    """
+    partitions = {topic.name: [TopicPartition(topic.name, partition) for partition in topic.partitions] for topic in topics}
+    every = [each for of_topic in partitions.values() for each in of_topic]
+    decided: Mapping[TopicPartition, int] = {}
+    with _consumer(kafka, within_s) as consumer:
+        first = consumer.beginning_offsets(every, timeout_ms=within_s * 1000)
+        end = consumer.end_offsets(every, timeout_ms=within_s * 1000)
+    if isolation_level == "read_committed":
+        with _consumer(kafka, within_s, isolation_level) as consumer:
+            decided = consumer.end_offsets(every, timeout_ms=within_s * 1000)
+
+    def state(topic: Topic) -> TopicState:
+        here = partitions[topic.name]
+        known = {each.partition: (int(first[each]), int(end[each])) for each in here}
+        # Requested after the bounds, so it can be above their end; `min` cuts it.
+        sure = {each.partition: min(int(decided[each]), known[each.partition][1]) for each in here if each in decided}
+        return TopicState(TopicId(topic.name, topic.id, topic.cluster), known, sure, partial(ask_taken_back, kafka, topic.name))
+
+    return tuple(map(state, topics))
 
 
 def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:
@@ -227,25 +283,25 @@ def _consumer(kafka: KafkaOptions, within_s: float, isolation_level: str = "read
 
 
 class Ends:
-    """Measures the lag of a reader of this isolation level on one topic. Call `close` at the end."""
+    """Measures the lag of a reader of this isolation level on topics, which have these numbers. Call `close` at the end."""
 
-    def __init__(self, kafka: KafkaOptions, topic: Topic, isolation_level: str) -> None:
+    def __init__(self, kafka: KafkaOptions, topics: Mapping[int, Topic], isolation_level: str) -> None:
         self._kafka = kafka
         self._isolation_level = isolation_level
-        self._partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+        self._of = {TopicPartition(topic.name, p): (number, p) for number, topic in topics.items() for p in topic.partitions}
         self._consumer: KafkaConsumer | None = None
 
-    def lag(self, reached: Mapping[int, int]) -> int | None:
-        """The number of offsets between `reached` (by partition) and the ends; None if the broker does not answer within LAG_WITHIN_MS."""
+    def lag(self, reached: Mapping[Partition, int]) -> int | None:
+        """The number of offsets between `reached` and the ends; None if the broker does not answer within LAG_WITHIN_MS."""
         try:
             if self._consumer is None:
                 settings = {"enable_auto_commit": False, "group_id": None, "isolation_level": self._isolation_level}
                 self._consumer = KafkaConsumer(**self._kafka.for_python(), **settings, bootstrap_timeout_ms=LAG_WITHIN_MS)
-            ends = self._consumer.end_offsets(self._partitions, timeout_ms=LAG_WITHIN_MS)
+            ends = self._consumer.end_offsets([*self._of], timeout_ms=LAG_WITHIN_MS)
         except KafkaError:
             self.close()
             return None
-        return sum(max(0, int(end) - reached.get(each.partition, 0)) for each, end in ends.items())
+        return sum(max(0, int(end) - reached.get(self._of[each], 0)) for each, end in ends.items())
 
     def close(self) -> None:
         """Close the connection to the broker."""

@@ -20,6 +20,19 @@ class TopicId:
     id: str
     cluster: str = ""
 
+    def is_same(self, before: TopicId) -> bool:
+        """Whether offsets of the topic `before` mean something in this one. Its ids may be unknown: then the cluster's are compared."""
+        if self.name != before.name:
+            return False
+        if self.comparable(before):
+            return self.id == before.id
+        # Brokers before Kafka 2.8 have no topic ids.
+        return self.cluster == before.cluster if self.cluster and before.cluster else not before.id
+
+    def comparable(self, before: TopicId) -> bool:
+        """Whether both have an id."""
+        return bool(self.id and before.id)
+
 
 NO_TOPIC = TopicId("", "")
 

@@ -13,12 +13,12 @@ from ingest.delta.our_commits import newest_first
 from ingest.delta.posting import NOTHING, Key, Posting, Sums, Why
 from ingest.delta.stored_rows import TARGET, hashed_ids, sums_at
 from ingest.kafka.intervals import Intervals
+from ingest.kafka.offsets import Partition
+from ingest.kafka.topic_state import NO_TOPIC, TopicId
 from ingest.ledger.ledger_line import Line, OfTable, lines_of
 from ingest.ledger.ledger_reader import ledger_lines
 from ingest.runtime.places import Places
 
-Partition = tuple[str, int]
-"""Topic id and partition."""
 READ: tuple[Why, ...] = ("batch", "rebuild")
 BEGIN: tuple[Why, ...] = ("first", "start", "seek")
 
@@ -59,9 +59,14 @@ class Books:
         return joined(self.of("replay"))
 
     @cached_property
-    def topics(self) -> dict[int, str]:
-        """The topic id of each epoch."""
-        return {epoch: line.topic.id for line in (*self.of(*BEGIN), *self.batches, *self.replays) for epoch in line.epochs}
+    def epochs(self) -> tuple[int, ...]:
+        """The epochs that read, ascending."""
+        return tuple(sorted({epoch for line in (*self.of(*BEGIN), *self.batches, *self.replays) for epoch in line.epochs}))
+
+    @cached_property
+    def topics(self) -> dict[int, TopicId]:
+        """The topics by number, as the newest statement names each."""
+        return {line.posting.key.source: line.topic for line in sorted(self.lines, key=lambda line: line.id) if line.topic != NO_TOPIC}
 
     @cached_property
     def last(self) -> dict[int, int]:
@@ -92,9 +97,9 @@ class Books:
         """The lines that no commit has yet: what the newest batch of Spark's writer added, as its files say."""
         return tuple(line for line in self.lines if line.completes and line.id == line.batch_id)
 
-    def covered(self, topic_id: str, partition: int) -> Intervals:
-        """The offsets in batches and accepted gaps."""
-        here = (line for line in (*self.batches, *self.of("gap")) if (line.topic.id, line.posting.key.partition) == (topic_id, partition))
+    def covered(self, of: Partition) -> Intervals:
+        """The offsets of a partition in batches and accepted gaps."""
+        here = (line for line in (*self.batches, *self.of("gap")) if line.posting.key.of == of)
         return Intervals.of((at.start, at.end) for line in here if (at := line.posting.range) is not None)
 
 

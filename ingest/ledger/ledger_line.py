@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
@@ -38,7 +38,7 @@ DECIMALS = tuple(name for name in SUMS if not name.endswith("_rows"))
 class Line:
     """A posting with its statement: its `id`, its `writer`, and the `version` that it committed, of `of_table`.
 
-    The statement of an upkeep has no epoch (0). `topic` is what the statement's epoch reads; empty for an upkeep.
+    The statement of an upkeep has no epoch (0). `topic` is that of the posting's source; empty for an upkeep.
     """
 
     posting: Posting
@@ -91,6 +91,10 @@ class Line:
 
 def lines_of(of_table: OfTable, commit: Commit, batch_commit: BatchCommit) -> Iterator[Line]:
     """The ledger's lines of a commit."""
-    topic = TopicId(batch_commit.topic.name, batch_commit.topic.id)  # the ledger does not keep the cluster
-    head = batch_commit.pipeline, batch_commit.table, batch_commit.id, batch_commit.writer, topic, of_table
-    return (Line(each, *head, commit.version, batch_commit.contract_hash, commit.committed_at) for each in batch_commit.postings)
+    head, about = (
+        (batch_commit.pipeline, batch_commit.table, batch_commit.id, batch_commit.writer),
+        (commit.version, batch_commit.contract_hash),
+    )
+    for each in batch_commit.postings:
+        topic = replace(batch_commit.topic(each.key.source), cluster="")  # the ledger does not keep it
+        yield Line(each, *head, topic, of_table, *about, commit.committed_at)

@@ -10,8 +10,8 @@ from ingest.delta.batch_commit import NO_BATCH, BatchId, Project, Snapshots
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, asked
 from ingest.delta.reachable import reverts
-from ingest.kafka.offsets import Position, known_positions
-from ingest.kafka.topic_state import TopicId
+from ingest.kafka.offsets import Partition, Position, known_positions
+from ingest.kafka.topic_state import NO_TOPIC, TopicId
 from ingest.ledger.ledger_line import Line
 from ingest.runtime.places import Places
 
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
 
 # Batches, and the offsets at which epochs begin.
 POSITIONED = "why IN ('batch', 'first', 'start', 'seek') AND start_offset IS NOT NULL"
-EPOCHS = "SELECT epoch, max(topic_id) AS topic_id, max(batch) AS last FROM {ledger} WHERE " + POSITIONED + " GROUP BY epoch"
+NEWEST = "SELECT epoch, max(batch) AS batch FROM {ledger} WHERE " + POSITIONED + " GROUP BY epoch ORDER BY epoch DESC LIMIT 1"
 STATEMENT = """\
 SELECT statement_epoch AS epoch, max(statement_batch) AS number FROM {ledger} WHERE of_table = 'target'
 GROUP BY statement_epoch ORDER BY statement_epoch DESC LIMIT 1"""
-REBUILDS = "SELECT DISTINCT epoch, statement_epoch, topic_id FROM {ledger} WHERE why = 'rebuild'"
+TOPICS = "SELECT DISTINCT source, topic, topic_id, statement_epoch FROM {ledger} WHERE statement_epoch > 0 ORDER BY statement_epoch"
 REACHED = """\
-SELECT topic_id, `partition`, max(end_offset) AS reached FROM {ledger} WHERE why IN ('batch', 'rebuild') GROUP BY topic_id, `partition`"""
+SELECT source, `partition`, max(end_offset) AS reached FROM {ledger} WHERE why IN ('batch', 'rebuild') GROUP BY source, `partition`"""
 
 
 @dataclass(frozen=True)
 class Newest:
-    """The highest batch or seek of a table, and the next offset of each partition after it.
+    """The highest batch or seek of a table, the topics by number, and the next offset of each partition after it.
 
-    `read_to` are those ends whose leader epoch is known. `version` is the target version of its commit. `snapshots` come from the commit;
+    The partitions are those of the topics that its epoch reads. `read_to` are those ends whose leader epoch is known. `version` is the
+    target version of its commit. `snapshots` come from the commit;
     they are None if only the ledger is known, for example because Delta cleaned up the commit.
     """
 
     id: BatchId
-    topic: TopicId
-    ends: Mapping[int, int]
+    sources: tuple[TopicId, ...]
+    ends: Mapping[Partition, int]
     snapshots: Snapshots | None = None
     version: int | None = None
-    read_to: Mapping[int, Position] = field(default_factory=dict)
+    read_to: Mapping[Partition, Position] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class LedgerState:
     """A summary of the ledger.
 
-    `newest` is its highest batch or seek, `statement` the highest statement on the target. `reached` is how far batches have read, by topic
-    id and partition. `topics` maps epochs to topic ids. `table_id` is the target's id in our newest commit on it (empty: unknown).
+    `newest` is its highest batch or seek, `statement` the highest statement on the target. `reached` is how far batches have read.
+    `table_id` is the target's id in our newest commit on it (empty: unknown).
     """
 
     newest: Newest | None = None
     statement: BatchId = NO_BATCH
-    reached: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    topics: Mapping[int, str] = field(default_factory=dict)
+    reached: Mapping[Partition, int] = field(default_factory=dict)
     table_id: str = ""
 
     @property
@@ -77,22 +77,19 @@ def read_ledger(session: SparkSession | None, log: DeltaLog, name: str) -> Ledge
 
 def _state(engine: Engine, log: DeltaLog, name: str) -> LedgerState:
     ledger = At(log.table)
-    epochs = engine.ask(EPOCHS, ledger=ledger)
-    if not epochs:
+    newest = engine.ask(NEWEST, ledger=ledger)
+    if not newest:
         return LedgerState()
     statement = engine.ask(STATEMENT, ledger=ledger)[0]
-    highest = max(epochs, key=lambda row: int(row["epoch"]))
-    where = f"epoch = {highest['epoch']} AND batch = {highest['last']} AND {POSITIONED}"
+    where = f"epoch = {newest[0]['epoch']} AND batch = {newest[0]['batch']} AND {POSITIONED}"
     rows = [Line.of(row) for row in engine.ask(f"SELECT * FROM {{ledger}} WHERE {where}", ledger=ledger)]
-    rebuilds = engine.ask(REBUILDS, ledger=ledger)
-    rebuilt = {epoch: row["topic_id"] for row in rebuilds for epoch in range(row["epoch"], row["statement_epoch"])}
-    reached = {(row["topic_id"], row["partition"]): row["reached"] for row in engine.ask(REACHED, ledger=ledger)}
+    topics = {row["source"]: TopicId(row["topic"], row["topic_id"]) for row in engine.ask(TOPICS, ledger=ledger)}
+    sources = tuple(topics.get(number, NO_TOPIC) for number in range(1 + max(topics)))
     ranges = [line.posting.range for line in rows if line.posting.range is not None]
     return LedgerState(
-        Newest(rows[0].batch_id, rows[0].topic, {at.partition: at.end for at in ranges}, None, rows[0].version, known_positions(ranges)),
+        Newest(rows[0].batch_id, sources, {at.of: at.end for at in ranges}, None, rows[0].version, known_positions(ranges)),
         BatchId(statement["epoch"], statement["number"]),
-        reached,
-        {row["epoch"]: row["topic_id"] for row in epochs} | rebuilt,
+        {(row["source"], row["partition"]): row["reached"] for row in engine.ask(REACHED, ledger=ledger)},
         written(log, name)[1],
     )
 
@@ -119,5 +116,5 @@ def written(log: DeltaLog, name: str, version: int | None = None) -> tuple[Snaps
 def ledger_lines(engine: Engine, places: Places, where: str = "true") -> list[Line]:
     """The ledger's lines that meet a condition, in batch order. Raises Unreadable."""
     # Two processes may have written the same line.
-    sql = f"SELECT DISTINCT * FROM {{ledger}} WHERE {where} ORDER BY epoch, batch, `partition`, statement_epoch, statement_batch"
+    sql = f"SELECT DISTINCT * FROM {{ledger}} WHERE {where} ORDER BY epoch, batch, source, `partition`, statement_epoch, statement_batch"
     return [Line.of(row) for row in engine.ask(sql, ledger=At(places.ledger))]

@@ -17,6 +17,7 @@ from ingest.delta.batch_commit import POSITIONED, BatchCommit, BatchId, Project,
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked
 from ingest.delta.our_commits import newest_first
+from ingest.delta.reachable import copied
 from ingest.delta.table_writer import TableWriter
 from ingest.ledger.books import logged_lines, read_books
 from ingest.ledger.ledger_line import Line
@@ -48,9 +49,7 @@ def unwritten(logs: Logs, name: str, version: int | None = None) -> tuple[list[L
 
 def _after(log: DeltaLog, now: Snapshot, known: Snapshot | None) -> int:
     """The version whose lines the ledger has. Of a table that is another one, or a copy, it has none."""
-    if known is None or known.table_id != now.table_id or log.lacks(known.version, known.stamp):
-        return -1
-    return known.version
+    return -1 if known is None or copied(log, now, known) is not None else known.version
 
 
 def append(writer: TableWriter, places: Places, logs: Logs, session: SparkSession | None = None) -> None:
@@ -78,7 +77,7 @@ def complete(writer: TableWriter, places: Places, *, alone: bool = False) -> Non
         if left:
             last = BatchId.of(target.transactions[app_id(places.pipeline, places.table)])
             statement = BatchId(last.epoch, last.number + 1), str(uuid.uuid4()), Snapshots(target.snapshot, quarantine.snapshot)
-            about = left[-1].contract_hash, left[-1].topic, tuple(line.posting for line in left)
+            about = left[-1].contract_hash, newest.sources, tuple(line.posting for line in left)
             writer.post(logs.target, BatchCommit(State(), places.pipeline, places.table, *statement, *about))
     if logs.ledger.exists():
         append(writer, places, logs)

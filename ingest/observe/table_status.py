@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
 from ingest.delta.delta_log import DeltaLog, Logs
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.topic import Answer
+from ingest.kafka.topic_state import TopicId
 from ingest.recovery.decision import Create, Refuse, Start, decide
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.start_state import StartState
 from ingest.recovery.state_reader import read_start_state
 from ingest.runtime.errors import IngestError
@@ -39,28 +41,21 @@ class Status:
     refusal: Mapping[str, str] | None
 
 
-def status(contract: Contract, places: Places, answer: Callable[[], TopicState | Mapping[str, str]], running: str | None) -> Status:
-    """Read logs and ledger of a local lake.
-
-    `answer` waits for the broker's state of the topic, or for the error (code, found, expected, remedy). `running` names the process that
-    holds the lock.
-    """
-    broker = answer()
+def status(contract: Contract, places: Places, answer: Answer, running: str | None) -> Status:
+    """Read logs and ledger of a local lake. `answer` is the broker's; `running` names the process that holds the lock."""
     logs = Logs.of(places)
-    state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
-    return status_of(contract, places, logs, state, broker, running)
+    state = read_start_state(None, places, logs, (lambda: answer) if isinstance(answer, tuple) else None)
+    return status_of(contract, places, logs, state, answer, running)
 
 
-def status_of(
-    contract: Contract, places: Places, logs: Logs, state: StartState, broker: TopicState | Mapping[str, str], running: str | None
-) -> Status:
+def status_of(contract: Contract, places: Places, logs: Logs, state: StartState, answer: Answer, running: str | None) -> Status:
     """The status of a table in this state, which was read from these logs."""
     decision = decide(state, contract.source.starting_offsets)
     log = logs.target
     newest, in_ledger = state.target.newest, state.ledger.newest
     commit = log.commit(log.newest()) if log.newest() >= 0 else None
     refused: IngestError | None = decision.error if isinstance(decision, Refuse) else _contract_refused(contract, places, log)
-    refusal = refused.as_dict() if refused is not None else None if isinstance(broker, TopicState) else broker
+    refusal = refused.as_dict() if refused is not None else None if isinstance(answer, tuple) else answer
     return Status(
         contract.name,
         state.target.epoch,
@@ -68,9 +63,9 @@ def status_of(
         commit.version if commit is not None else None,
         _time(commit.committed_at) if commit is not None else None,
         str(in_ledger.id) if in_ledger is not None else None,
-        _lag(decision, broker) if isinstance(broker, TopicState) else None,
+        _lag(decision, state.topics),
         running,
-        "refuse" if refused is not None else _next(decision),
+        "refuse" if refused is not None else _next(decision, state.numbered().sources),
         refusal,
     )
 
@@ -84,19 +79,21 @@ def _contract_refused(contract: Contract, places: Places, log: DeltaLog) -> Inge
     return None
 
 
-def _next(decision: object) -> str:
+def _next(decision: object, sources: Sequence[TopicId]) -> str:
     if isinstance(decision, Start) and not decision.first:
-        return f"continue at {' '.join(f'{partition}:{offset}' for partition, offset in decision.offsets.items())}"
+        several = len({number for number, _ in decision.offsets}) > 1
+        each = (f"{sources[of[0]].name}/{of[1]}:{at}" if several else f"{of[1]}:{at}" for of, at in decision.offsets.items())
+        return f"continue at {' '.join(each)}"
     first = "read from the contract's starting_offsets"
     return f"create the tables and {first}" if isinstance(decision, Create) else first
 
 
-def _lag(decision: object, broker: TopicState) -> int | None:
-    """The number of offsets from the next one of a start to the topic's end; None if the start would be refused."""
-    if isinstance(decision, Refuse):
+def _lag(decision: object, topics: Numbered | None) -> int | None:
+    """The number of offsets from the next one of a start to the topics' ends; None if that is unknown, or the start would be refused."""
+    if topics is None or isinstance(decision, Refuse):
         return None
     starts = decision.offsets if isinstance(decision, Start) else {}
-    return sum(max(0, end - starts.get(partition, first)) for partition, (first, end) in broker.bounds.items())
+    return sum(max(0, end - starts.get(of, first)) for of, (first, end) in topics.bounds.items())
 
 
 def _time(moment: datetime) -> str:

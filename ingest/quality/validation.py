@@ -33,7 +33,7 @@ from ingest.runtime.files import files_of, is_local, refused_access
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account
 
-POSITION = ("_epoch", "_partition", "_offset")
+POSITION = ("_source", "_partition", "_offset")
 # Enough to find the cause. A person can write the query that finds all of the rows.
 SAMPLES_MAX = 10
 ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is lost with the machine; the results stay in the table `quality`"

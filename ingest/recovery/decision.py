@@ -5,14 +5,16 @@ Pure: no Spark, no files, no broker. The first of several refusals is reported. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ingest.delta.batch_commit import FENCE, NO_BATCH
+from ingest.kafka.offsets import Partition, of_source
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_reader import Newest
 from ingest.recovery import refusals
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import Refused
 
@@ -24,10 +26,14 @@ class Create:
 
 @dataclass(frozen=True)
 class Start:
-    """Start at these offsets. `first`: nothing was read before, and the offsets are the contract's `starting_offsets` as of now."""
+    """Start at these offsets. `first`: nothing was read before, and the offsets are the contract's `starting_offsets` as of now.
 
-    offsets: Mapping[int, int]
+    `joins` are the numbers of topics that the newest epoch has not read.
+    """
+
+    offsets: Mapping[Partition, int]
     first: bool = False
+    joins: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -46,22 +52,23 @@ def decide(state: StartState, starting_offsets: Literal["earliest", "latest"] = 
         return Refuse(refused)
     if state.target.snapshot is None:
         return Create()
-    newest = state.target.newest
+    newest, topics = state.target.newest, state.topics
     if newest is not None:
-        partitions = set(newest.ends) | set(state.broker.bounds if state.broker is not None else ())
-        return Start({p: newest.ends.get(p, 0) for p in sorted(partitions)})
-    broker = state.broker
-    if broker is None:
+        firsts = topics.firsts if topics is not None else {}
+        partitions = sorted({*newest.ends, *firsts})
+        # A topic that joins is read from its first record, a partition that was added to a known topic from offset 0.
+        joins = frozenset(number for number, _ in firsts) - {number for number, _ in newest.ends}
+        return Start({of: newest.ends.get(of, firsts[of] if of[0] in joins else 0) for of in partitions}, joins=joins)
+    if topics is None:
         return Start({}, first=True)
-    begin = {p: first for p, (first, _) in broker.bounds.items()} if starting_offsets == "earliest" else broker.ends()
-    return Start(begin, first=True)
+    return Start(topics.firsts if starting_offsets == "earliest" else topics.ends, first=True)
 
 
 def refusals_of(state: StartState) -> Iterator[Refused]:
     """All refusals that apply, in the order of the table."""
     yield from (refused for check in CHECKS if (refused := check(state)) is not None)
-    if state.broker is not None and state.target.newest is not None:
-        yield from _broker_refusals(state, state.broker, state.target.newest)
+    if state.topics is not None and state.target.newest is not None:
+        yield from _broker_refusals(state, state.topics, state.target.newest)
 
 
 def _table_replaced(state: StartState) -> Refused | None:
@@ -120,12 +127,8 @@ def _quarantine_rewound(state: StartState) -> Refused | None:
         found = f"version {quarantine.replaced.version} is a {quarantine.replaced.operation}"
     elif quarantine.epoch < newest.id.epoch:
         found = f"it has epoch {quarantine.epoch}, but the target's newest batch is of epoch {newest.id.epoch}"
-    elif newest.snapshots is not None:
-        then = newest.snapshots.quarantine
-        if then.table_id != quarantine.snapshot.table_id:
-            found = f"its table id is {quarantine.snapshot.table_id}, but was {then.table_id}"
-        elif then.version > quarantine.snapshot.version or quarantine.stamp_then not in ("", then.stamp):
-            found = f"it is a copy: its version {then.version} is missing, or differs from the one that the target's newest batch recorded"
+    else:
+        found = quarantine.copy
     return refusals.quarantine_rewound(state.name, quarantine.path, found) if found is not None else None
 
 
@@ -156,31 +159,40 @@ CHECKS: tuple[Callable[[StartState], Refused | None], ...] = (
 )
 
 
-def _broker_refusals(state: StartState, broker: TopicState, newest: Newest) -> Iterator[Refused]:
-    name, ends = state.name, newest.ends
-    if (other := topic_refused(name, broker.topic, newest.topic)) is not None:
-        yield other  # offsets of one topic mean nothing in another
-        return
+def _broker_refusals(state: StartState, topics: Numbered, newest: Newest) -> Iterator[Refused]:
+    """Those of each topic that the newest epoch has read, in the order of their numbers, and of those that earlier ones have read."""
+    active = {number for number, _ in newest.ends}
+    if back := sorted(topics.states.keys() & set(range(len(newest.sources))) - active):
+        yield refusals.topic_back(state.name, [topics.sources[number].name for number in back])
+    for number in sorted(active):
+        if number in topics.states:
+            yield from _of_topic(state, number, topics.states[number], of_source(newest.ends, number))
+        else:  # offsets of one topic mean nothing in another
+            yield topic_refused(state.name, newest.sources[number], [each.topic for each in topics.states.values()])
+
+
+def _of_topic(state: StartState, number: int, broker: TopicState, ends: Mapping[int, int]) -> Iterator[Refused]:
+    name, topic = state.name, broker.topic.name
     if lost := sorted(set(ends) - set(broker.bounds)):
-        yield refusals.partitions_lost(name, broker.topic.name, lost)
+        yield refusals.partitions_lost(name, topic, lost)
     # A partition that was added later is read from offset 0.
     needed = {p: ends.get(p, 0) for p in sorted(broker.bounds)}
     if expired := [(p, at, broker.bounds[p][0]) for p, at in needed.items() if at < broker.bounds[p][0]]:
-        yield refusals.records_expired(name, broker.topic.name, expired)
+        yield refusals.records_expired(name, topic, expired)
     if behind := [(p, at, broker.bounds[p][1]) for p, at in needed.items() if at > broker.bounds[p][1]]:
-        yield refusals.broker_behind(name, broker.topic.name, behind)
-    if taken := {p: offsets for p, offsets in state.taken_back.items() if p in needed and needed[p] <= broker.bounds[p][1]}:
-        yield refusals.log_truncated(name, broker.topic.name, taken)
+        yield refusals.broker_behind(name, topic, behind)
+    lost_again = of_source(state.taken_back, number)
+    if taken := {p: offsets for p, offsets in lost_again.items() if p in needed and needed[p] <= broker.bounds[p][1]}:
+        yield refusals.log_truncated(name, topic, taken)
     if open_ := [(p, at, broker.decided[p]) for p, at in needed.items() if broker.decided.get(p, at) < at <= broker.bounds[p][1]]:
-        yield refusals.offsets_undecided(name, broker.topic.name, open_)
+        yield refusals.offsets_undecided(name, topic, open_)
 
 
-def topic_refused(name: str, now: TopicId, before: TopicId) -> Refused | None:
-    """The refusal if offsets of the topic `before` mean nothing in the topic `now`; None if both are the same topic."""
-    if now.name != before.name:
-        return refusals.topic_other(name, before.name, now.name)
-    if now.id and before.id:
-        return refusals.topic_recreated(name, now.name, before.id, now.id) if now.id != before.id else None
-    # Brokers before Kafka 2.8 have no topic ids, so the cluster ids are compared.
-    another = now.cluster != before.cluster if now.cluster and before.cluster else bool(before.id)
-    return refusals.topic_elsewhere(name, now.name, before.cluster or "unknown", now.cluster or "unknown") if another else None
+def topic_refused(name: str, before: TopicId, now: Sequence[TopicId]) -> Refused:
+    """The refusal if none of the topics `now` is the topic `before`, which the table has read."""
+    same = next((each for each in now if each.name == before.name), None)
+    if same is None:
+        return refusals.topic_other(name, before.name, [each.name for each in now])
+    if same.comparable(before):
+        return refusals.topic_recreated(name, same.name, before.id, same.id)
+    return refusals.topic_elsewhere(name, same.name, before.cluster or "unknown", same.cluster or "unknown")

@@ -31,17 +31,19 @@ from ingest.delta.delta_sql import Unreadable, asked
 from ingest.delta.posting import Key, Posting, Why
 from ingest.delta.stored_rows import hashed_ids
 from ingest.delta.table_writer import SparkWriter, TableWriter
-from ingest.kafka.offsets import OffsetRange, Position, empty_ranges
-from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.kafka.offsets import OffsetRange, Partition, Position, empty_ranges
+from ingest.kafka.topic_state import TopicId
 from ingest.ledger.books import added_by
 from ingest.ledger.projection import Ledger, unwritten
+from ingest.recovery import refusals
 from ingest.recovery.decision import Create, Refuse, decide
 from ingest.recovery.look_back import LookBack
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek_offsets import Seeking, SeekPlan, counted
+from ingest.recovery.seek_offsets import Seeking, SeekPlan, counted, topics_of
 from ingest.recovery.start_state import StartState
-from ingest.recovery.state_reader import EPOCH_FILE, checkpoints, read_start_state
+from ingest.recovery.state_reader import EPOCH_FILE, Broker, checkpoints, read_start_state
 from ingest.runtime import crash_points
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import files_of
@@ -55,41 +57,44 @@ CHECKPOINTS_KEPT = 3
 
 @dataclass(frozen=True)
 class Writer:
-    """One start of one process: the identity in its commits. `id` is a UUID."""
+    """One start of one process: the identity in its commits. `id` is a UUID, `sources` are the table's topics by number."""
 
     pipeline: str
     table: str
     epoch: int
     id: str
-    topic: TopicId
+    sources: tuple[TopicId, ...]
     contract_hash: str
 
     def batch_commit(self, case: Case, number: int, snapshots: Snapshots, postings: tuple[Posting, ...] = ()) -> BatchCommit:
         """A BatchCommit of this writer."""
         id = BatchId(self.epoch, number)
-        return BatchCommit(case, self.pipeline, self.table, id, self.id, snapshots, self.contract_hash, self.topic, postings)
+        return BatchCommit(case, self.pipeline, self.table, id, self.id, snapshots, self.contract_hash, self.sources, postings)
 
 
 @dataclass(frozen=True)
 class Epoch:
     """An open epoch: its writer and the offsets where it starts. `read_to` are the positions where the table ends.
 
-    `read_before` is the highest offset that earlier batches have reached in this topic, by partition. `epochs_of_topic` are the epochs that
-    read this topic, with this one. `checkpoint` is a folder, `seek_plan` that of a seek. `healed` describes repairs, as notes for the
-    user. `unposted` is what earlier statements could not post: the next commit on the target has it.
+    `read_before` is the highest offset that earlier batches have reached. `checkpoint` is a folder, `seek_plan` that of a seek. `healed`
+    describes repairs, as notes for the user. `unposted` is what earlier statements could not post: the next commit on the target has it.
     """
 
     writer: Writer
-    starts: Mapping[int, int]
-    read_to: Mapping[int, Position]
-    read_before: Mapping[int, int]
-    epochs_of_topic: tuple[int, ...]
+    starts: Mapping[Partition, int]
+    read_to: Mapping[Partition, Position]
+    read_before: Mapping[Partition, int]
     checkpoint: str
     look_back: LookBack
     ledger: Ledger
     seek_plan: SeekPlan | None = None
     healed: tuple[str, ...] = ()
     unposted: list[Posting] = field(default_factory=list)
+
+    @property
+    def topics(self) -> dict[int, str]:
+        """The names of the topics that it reads, by number."""
+        return {number: self.writer.sources[number].name for number in sorted({number for number, _ in self.starts})}
 
     @property
     def fence(self) -> BatchCommit:
@@ -110,30 +115,34 @@ class Epoch:
 
 @dataclass(frozen=True)
 class EpochOffsets:
-    """The offsets where an epoch starts. `why` is `first` or `seek` if they are to be committed, and None for a later start."""
+    """The offsets where an epoch starts. `why` is `first` or `seek` if they are to be committed, and None for a later start.
 
-    starts: Mapping[int, int]
+    Of a later start, those of topics that join are to be committed with all others, as `first`.
+    """
+
+    starts: Mapping[Partition, int]
     why: Literal["first", "seek"] | None = None
     reason: str = ""
     seek_plan: SeekPlan | None = None
+    joins: frozenset[int] = frozenset()
 
-    def postings(self, epoch: int, read_to: Mapping[int, Position]) -> tuple[Posting, ...]:
+    def postings(self, epoch: int, read_to: Mapping[Partition, Position]) -> tuple[Posting, ...]:
         """The postings of these offsets, and of what a seek leaves out and writes off."""
 
         def at(why: Why, each: OffsetRange) -> Posting:
-            return Posting(Key(epoch, SEEK, 0, each.partition), why, each)
+            return Posting(Key(epoch, SEEK, *each.of), why, each)
 
-        found = [at(self.why or "start", each) for each in empty_ranges(self.starts, read_to)]
+        begin = empty_ranges(self.starts, read_to)
+        found = [at("first" if each.source in self.joins else self.why or "start", each) for each in begin]
         if self.seek_plan is not None:
             found += [*(at("gap", gap) for gap in self.seek_plan.gaps), *self.seek_plan.written_off]
         return tuple(found)
 
 
-Statement = Callable[[BatchCommit, LookBack, tuple[int, ...]], Commit | None]
+Statement = Callable[[BatchCommit, LookBack], Commit | None]
 """A statement of an epoch in place of its first batch, such as a replay: adds rows to the target in one commit; None if there are none.
 
-It gets the BatchCommit of a replay at the table's end, the look back, and the epochs that read this topic. It completes the case and the
-postings.
+It gets the BatchCommit of a replay at the table's end, and the look back. It completes the case and the postings.
 """
 
 
@@ -141,22 +150,24 @@ def open_epoch(
     session: SparkSession | None,
     contract: Contract,
     places: Places,
-    broker: Callable[[], TopicState],
+    broker: Broker,
     seeking: Seeking | None = None,
     statement: Statement | None = None,
     floor: int = 1,
     writer: TableWriter | None = None,
     completes: int | None = None,
+    recorded: tuple[TopicId, ...] = (),
 ) -> Epoch:
     """Open the next epoch of a table, `floor` or greater, at the table's end or where `seeking` aims.
 
     `statement` then adds rows to the target. `writer` makes the statements (default: Spark, through `session`). `completes` is the first
-    epoch of a rebuild whose swap may have been cut off behind the quarantine: then that is no refusal.
+    epoch of a rebuild whose swap may have been cut off behind the quarantine: then that is no refusal. A new table numbers its topics as
+    those of `recorded`.
 
     Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if other starts keep taking the epoch.
     """
     writer = writer or SparkWriter(_needed(session))
-    opening = _Opening(session, contract, places, broker, seeking, statement, floor, Logs.of(places, session), writer, completes)
+    opening = _Opening(session, contract, places, broker, seeking, statement, floor, Logs.of(places, session), writer, completes, recorded)
     for _ in range(ROUNDS_MAX):
         if (opened := opening.once()) is not None:
             return opened
@@ -173,7 +184,7 @@ def _needed(session: SparkSession | None) -> SparkSession:
     return session
 
 
-def refuse_start(session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState]) -> StartState:
+def refuse_start(session: SparkSession, contract: Contract, places: Places, broker: Broker) -> StartState:
     """The start state of a table, if a start would be accepted. Writes nothing. Raises the refusals of `open_epoch`."""
     opening = _Opening(session, contract, places, broker, None, None, 1, Logs.of(places, session), SparkWriter(session))
     state = opening.read_state()
@@ -188,13 +199,14 @@ class _Opening:
     session: SparkSession | None
     contract: Contract
     places: Places
-    broker: Callable[[], TopicState]
+    broker: Broker
     seeking: Seeking | None
     statement: Statement | None
     floor: int
     logs: Logs
     statements: TableWriter
     completes: int | None = None
+    recorded: tuple[TopicId, ...] = ()
 
     def once(self) -> Epoch | None:
         """Open the epoch; None if another writer has taken it or a later one."""
@@ -207,9 +219,8 @@ class _Opening:
         crash_points.at("start_tables", 0)
 
         # 2. Fence the target. 3. Fence the quarantine.
-        assert state.broker is not None
-        epoch, topic = max(state.next_epoch, self.floor), state.broker.topic
-        writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
+        epoch, sources = max(state.next_epoch, self.floor), self._topics(state).sources
+        writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), sources, self.contract.hash)
         for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
             if self.statements.fence(log, writer.batch_commit(Fence(), FENCE, _snapshots(state))) is None:
                 return None
@@ -218,7 +229,7 @@ class _Opening:
         # 4. Read the state again: no other writer can commit any more.
         state = self.read_state()
         fenced = state.target.epoch == state.quarantine.epoch == writer.epoch  # false if a copy replaced one of them since
-        if not fenced or state.next_epoch != writer.epoch + 1 or state.broker is None or state.broker.topic != writer.topic:
+        if not fenced or state.next_epoch != writer.epoch + 1 or self._topics(state).sources != writer.sources:
             return None
         begin = self._begin(state)
         look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _snapshots(state), self.statements.look)
@@ -228,7 +239,7 @@ class _Opening:
         if (batch_commit := asked(self.places.lake, self.session, find_unfinished)) is not None:
             replay(self.statements, self.places, batch_commit)
         healed = list(_lost_checkpoints(state, writer))
-        if (undone := roll_back(state, writer.epoch)) is not None:
+        if (undone := roll_back(state, writer.epoch, self._topics(state))) is not None:
             commit = self.statements.delete(
                 self.logs.quarantine, writer.batch_commit(RollBack(), SEEK, look_back.again()), undone.condition
             )
@@ -240,17 +251,16 @@ class _Opening:
         newest = state.target.newest
         unposted = self._completed(newest.version if newest is not None else None, state.target.opened)
         offsets = begin.postings(writer.epoch, state.read_to)
-        if begin.why is not None:
-            case = Start(begin.reason) if begin.why == "first" else Seek(begin.reason)
+        if begin.why is not None or (begin.joins and self.statement is None):  # a statement commits the offsets with its rows
+            case = Seek(begin.reason) if begin.why == "seek" else Start(begin.reason)
             seek = writer.batch_commit(case, SEEK, look_back.again(), (*offsets, *unposted))
             self.statements.post(self.logs.target, seek)
             unposted.clear()
             crash_points.at("start_offsets", 0)
         look_back.again()
-        reached, epochs = self._read_before(state, writer)
         if self.statement is not None:
             at_end = writer.batch_commit(Replay(""), SEEK, look_back.snapshots, (*offsets, *unposted))
-            if (commit := self.statement(at_end, look_back, epochs)) is not None and commit.batch_commit is not None:
+            if (commit := self.statement(at_end, look_back)) is not None and commit.batch_commit is not None:
                 unposted = self._completed(commit.version, commit.batch_commit.opened)
             look_back.again()
 
@@ -259,19 +269,28 @@ class _Opening:
         crash_points.at("start_checkpoint", 0)
         ledger = Ledger(self.places, self.logs, self.statements)
         starts, seek_plan = begin.starts, begin.seek_plan
-        return Epoch(writer, starts, state.read_to, reached, epochs, checkpoint, look_back, ledger, seek_plan, tuple(healed), unposted)
+        reached = self._read_before(state)
+        return Epoch(writer, starts, state.read_to, reached, checkpoint, look_back, ledger, seek_plan, tuple(healed), unposted)
 
     def read_state(self) -> StartState:
         """Read the start state with the broker's."""
-        state = read_start_state(self.session, self.places, self.logs, self.broker)
+        state = replace(read_start_state(self.session, self.places, self.logs, self.broker), recorded=self.recorded)
         replaced = state.quarantine.replaced
         if self.completes is None or replaced is None or replaced.rebuild != self.completes:
             return state
         return replace(state, quarantine=replace(state.quarantine, replaced=None))
 
+    def _topics(self, state: StartState) -> Numbered:
+        """The topics with their numbers, as the epoch takes them."""
+        assert state.topics is not None, "the broker was asked"
+        return state.topics if self.seeking is None else topics_of(state, self.seeking.aim)
+
     def refuse(self, state: StartState) -> None:
         """Raise the refusals of a start or a seek, before it creates or fences anything."""
         self._begin(state)
+        topics = [each.topic for each in state.broker or ()]
+        if len(topics) > 1 and self.contract.event_id.kind == "position" and not all(topic.id for topic in topics):
+            raise refusals.topic_ids_missing(self.places.name)
         contract_change.refuse_state(self.contract, self.places.target, self.logs.target.state())
 
     def _begin(self, state: StartState) -> EpochOffsets:
@@ -292,27 +311,21 @@ class _Opening:
         except Unreadable:  # VACUUM removed the files: nobody can count any more
             return []
 
-    def _read_before(self, state: StartState, writer: Writer) -> tuple[dict[int, int], tuple[int, ...]]:
-        """The highest offsets that batches have reached in this topic, by partition, and the epochs that read it.
-
-        Both come from the ledger and from the commits that it lacks yet.
-        """
-        topic_id, reached = writer.topic.id, state.read_before(writer.topic.id)
-        epochs = {epoch for epoch, id in state.ledger.topics.items() if id == topic_id}
+    def _read_before(self, state: StartState) -> dict[Partition, int]:
+        """The highest offsets that batches have reached, from the ledger and from the commits that it lacks yet."""
+        reached = dict(state.ledger.reached)
         for line in unwritten(self.logs, self.places.name)[0]:
             at = line.posting.range
-            if line.topic.id == topic_id and at is not None:
-                epochs.update(line.epochs)
-                if line.posting.why in ("batch", "rebuild"):
-                    reached[at.partition] = max(at.end, reached.get(at.partition, 0))
-        return reached, tuple(sorted({*epochs, writer.epoch}))
+            if at is not None and line.posting.why in ("batch", "rebuild"):
+                reached[at.of] = max(at.end, reached.get(at.of, 0))
+        return reached
 
     def _make_checkpoint(self, writer: Writer, table_id: str) -> str:
         """Create the folder of a new checkpoint, and remove all but the newest CHECKPOINTS_KEPT."""
         files, folder = files_of(self.places.checkpoints, self.session), self.places.checkpoint_of(writer.epoch)
         for epoch in checkpoints(files, self.places.checkpoint)[: -(CHECKPOINTS_KEPT - 1)]:
             files.remove(self.places.checkpoint_of(epoch))
-        about = {"epoch": writer.epoch, "table_id": table_id, "topic": writer.topic.name, "topic_id": writer.topic.id}
+        about = {"epoch": writer.epoch, "table_id": table_id}
         files.write(f"{folder}/{EPOCH_FILE}", json.dumps(about).encode())
         return folder
 
@@ -325,7 +338,9 @@ def _decided(state: StartState, contract: Contract) -> EpochOffsets:
         return EpochOffsets({})  # the tables are created next, and the offsets are decided then
     if decision.first:
         return EpochOffsets(decision.offsets, "first", f"starting_offsets: {contract.source.starting_offsets}")
-    return EpochOffsets(decision.offsets)
+    assert state.topics is not None, "the broker was asked"
+    joining = sorted(state.topics.sources[number].name for number in decision.joins)
+    return EpochOffsets(decision.offsets, reason=f"topics join: {', '.join(joining)}" if joining else "", joins=decision.joins)
 
 
 def _lost_checkpoints(state: StartState, writer: Writer) -> Iterator[str]:

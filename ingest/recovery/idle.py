@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import DataFusion
-from ingest.kafka.topic_state import TopicState
 from ingest.ledger.projection import unwritten
 from ingest.recovery.decision import Refuse, Start, decide
 from ingest.recovery.replay import unfinished
-from ingest.recovery.state_reader import read_start_state
+from ingest.recovery.state_reader import Broker, read_start_state
 from ingest.runtime.places import Places
 
 
@@ -21,14 +19,14 @@ from ingest.runtime.places import Places
 class Waiting:
     """The number of offsets that a start would read at most, and whether it has to open an epoch also if there are none.
 
-    That is so for a first start, and if a batch is uncommitted, unfinished or missing in the books.
+    That is so for a first start, if a topic joins, and if a batch is uncommitted, unfinished or missing in the books.
     """
 
     offsets: int
     epoch: bool
 
 
-def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -> Waiting:
+def waiting(contract: Contract, places: Places, ask: Broker) -> Waiting:
     """What a start would do. Raises the refusal of a start, and Unreadable if deltalake cannot read a table."""
     logs = Logs.of(places)
     state = read_start_state(None, places, logs, ask)
@@ -36,11 +34,11 @@ def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -
     if isinstance(decision, Refuse):
         raise decision.error
     contract_change.refuse_state(contract, places.target, logs.target.state())
-    broker = state.broker
-    assert broker is not None, "it was asked"
-    starts = decision.offsets if isinstance(decision, Start) else {}
-    number = sum(end - starts.get(partition, broker.bounds[partition][0]) for partition, end in broker.ends().items())
-    if not isinstance(decision, Start) or decision.first or state.quarantine.snapshot is None:
+    topics = state.topics
+    assert topics is not None, "they were asked for"
+    starts = {**topics.firsts, **(decision.offsets if isinstance(decision, Start) else {})}
+    number = sum(end - starts[of] for of, end in topics.ends.items())
+    if not isinstance(decision, Start) or decision.first or decision.joins or state.quarantine.snapshot is None:
         return Waiting(number, True)
     newest, log = state.target.newest, logs.target
     assert newest is not None, "this is no first start"

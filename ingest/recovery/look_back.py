@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ingest.delta.batch_commit import Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.reachable import reverts
+from ingest.delta.reachable import copied, reverts
 from ingest.runtime.errors import RunStopped
 
 
@@ -44,10 +44,9 @@ class LookBack:
         newest = log.newest()
         if newest == seen.version and log.stamp(newest) == seen.stamp:
             return seen
-        found = None
-        if log.lacks(seen.version, seen.stamp):
-            found = f"its version {seen.version} is missing or different: it was dropped, or a copy was put in its place"
-        elif (commit := next((each for each in log.since(seen.version) if reverts(each)), None)) is not None:
+        now = Snapshot(seen.table_id, newest, log.stamp(newest))
+        found = copied(log, now, seen)
+        if found is None and (commit := next((each for each in log.since(seen.version) if reverts(each)), None)) is not None:
             found = f"version {commit.version} is a {commit.operation}"
         if found is not None:
             raise RunStopped(
@@ -57,4 +56,4 @@ class LookBack:
                 remedy=f"`ingest seek {self.name} --to table` reads the missing records again. If you can, bring the table back to its "
                 "newest state first.",
             )
-        return Snapshot(seen.table_id, newest, log.stamp(newest))
+        return now

@@ -92,9 +92,9 @@ def history_gone(name: str, table: str, txn: object, unknown: Sequence[str]) -> 
     )
 
 
-def gap_not_accepted(name: str, gaps: Sequence[tuple[int, int, int]]) -> Refused:
-    """GAP_NOT_ACCEPTED: a seek would leave out `gaps` (partition, start, end), and the user has not accepted that."""
-    each = ", ".join(f"partition {p} [{start}, {end})" for p, start, end in gaps)
+def gap_not_accepted(name: str, gaps: Sequence[tuple[str, int, int]]) -> Refused:
+    """GAP_NOT_ACCEPTED: a seek would leave out `gaps` (partition in words, start, end), and the user has not accepted that."""
+    each = ", ".join(f"{partition} [{start}, {end})" for partition, start, end in gaps)
     return Refused(
         "GAP_NOT_ACCEPTED",
         f"this seek of {name} would leave out {each}: {sum(end - start for _, start, end in gaps)} offsets that no whole batch has read.",
@@ -126,13 +126,35 @@ def txn_retention(name: str, tables: Sequence[str]) -> Refused:
     )
 
 
-def topic_other(name: str, bound: str, topic: str) -> Refused:
-    """TOPIC_CHANGED: the contract names `topic`, but the table was read from the topic `bound`."""
+def topic_other(name: str, bound: str, topics: Sequence[str]) -> Refused:
+    """TOPIC_CHANGED: the contract names `topics`, but the table was also read from the topic `bound`."""
+    found = f"topic {topics[0]}" if len(topics) == 1 else f"the topics {', '.join(topics)}"
     return Refused(
         "TOPIC_CHANGED",
-        f"{name} was read from topic {bound}, but the contract now names topic {topic}.",
-        expected="the same topic: offsets of one topic mean nothing in another.",
-        remedy="put the former topic back in the contract, or give the table another name there.",
+        f"{name} was read from topic {bound}, but the contract now names {found}.",
+        expected="every topic that was read: offsets of one topic mean nothing in another.",
+        remedy="put the former topic back in the contract, or give the table another name there. If the table reads other topics besides, "
+        f"`ingest seek {name} --to table` goes on without this one.",
+    )
+
+
+def topic_back(name: str, topics: Sequence[str]) -> Refused:
+    """TOPIC_CHANGED: a seek has left these topics out, and the contract names them again."""
+    return Refused(
+        "TOPIC_CHANGED",
+        f"{name} has read {', '.join(topics)} before, but not in its newest epoch.",
+        expected="the topics that the newest epoch reads, and new ones.",
+        remedy=f"`ingest seek {name} --to table` goes on with all of them, each where the table ends.",
+    )
+
+
+def topic_ids_missing(name: str) -> Refused:
+    """TOPIC_IDS_MISSING: the event id is the position, and nothing tells the positions of several topics apart."""
+    return Refused(
+        "TOPIC_IDS_MISSING",
+        f"{name} reads several topics, its event id is the record's position, and the brokers report no topic ids.",
+        expected="topic ids (Kafka 2.8 and later): equal positions in two topics would have one event id.",
+        remedy="upgrade the brokers, name another event id, or give each topic a table of its own.",
     )
 
 

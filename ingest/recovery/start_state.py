@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ingest.delta.batch_commit import NO_BATCH, BatchId, Snapshot
 from ingest.delta.posting import Posting
-from ingest.kafka.offsets import Position
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.offsets import Partition, Position
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_reader import LedgerState, Newest
+from ingest.recovery.numbering import Numbered, numbered
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class TargetState:
 class QuarantineState:
     """The quarantine. `newest` is the newest batch in its log. The search ends at the first commit up to the target's newest batch or seek.
 
-    `whole_log`: the log goes back to that commit, or to the table's creation. `stamp_then` is the present stamp of the version that the
-    target's newest batch or seek recorded; empty if Delta has cleaned that commit from the log. `replaced` is the first RESTORE, REPLACE or
-    full overwrite after that version. `saw` is the target's snapshot in our newest commit on the quarantine.
+    `whole_log`: the log goes back to that commit, or to the table's creation. `copy` says why this is not the table that the target's
+    newest batch or seek recorded. `replaced` is the first RESTORE, REPLACE or full overwrite after the version that it recorded. `saw` is
+    the target's snapshot in our newest commit on the quarantine, `sources` are its topics.
     """
 
     path: str
@@ -67,9 +69,10 @@ class QuarantineState:
     epoch: int = 0
     newest: BatchId | None = None
     whole_log: bool = True
-    stamp_then: str = ""
+    copy: str | None = None
     replaced: Replaced | None = None
     saw: Snapshot | None = None
+    sources: tuple[TopicId, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,10 @@ class RowCount:
 class StartState:
     """The complete start state of the table `name` (`pipeline.table`).
 
-    `broker` is None if the broker was not asked. `retention` contains the paths of the tables whose transaction ids may expire. `count` is
-    set only if `needs_count`. `ledger_snapshot` is None if there is no ledger. `taken_back` are the offsets [start, end) by partition that
-    were read and that the topic's log has lost.
+    `broker` has the topics that the contract names, in its order; None if nobody was asked. `retention` contains the paths of the tables
+    whose transaction ids may expire. `count` is set only if `needs_count`. `ledger_snapshot` is None if there is no ledger. `taken_back`
+    are the offsets [start, end) by partition that were read and that their topic's log has lost. `recorded` are the topics of a table that
+    this one will replace: it numbers them alike.
     """
 
     name: str
@@ -102,11 +106,12 @@ class StartState:
     quarantine: QuarantineState
     ledger: LedgerState = field(default_factory=LedgerState)
     checkpoint: CheckpointState = CheckpointState()
-    broker: TopicState | None = None
+    broker: tuple[TopicState, ...] | None = None
     retention: tuple[str, ...] = ()
     count: RowCount | None = None
     ledger_snapshot: Snapshot | None = None
-    taken_back: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    taken_back: Mapping[Partition, tuple[int, int]] = field(default_factory=dict)
+    recorded: tuple[TopicId, ...] = ()
 
     @property
     def next_epoch(self) -> int:
@@ -120,22 +125,31 @@ class StartState:
         in_tables |= self.target.snapshot is not None and not self.target.blank
         return in_tables or self.ledger.epoch > 0 or self.checkpoint.epoch > 0
 
+    @cached_property
+    def topics(self) -> Numbered | None:
+        """The topics with their numbers; None if nobody was asked."""
+        return None if self.broker is None else self.numbered()
+
     @property
-    def read_to(self) -> Mapping[int, Position]:
-        """The ends of the newest batch or seek in the broker's topic, as far as their leader epochs are known."""
-        newest, broker = self.target.newest, self.broker
-        if newest is None or broker is None:
+    def sources(self) -> tuple[TopicId, ...]:
+        """All topics that have numbers. The longest list has them all: the quarantine may outlive the target, or be ahead of it."""
+        newest = self.target.newest
+        return max(newest.sources if newest is not None else (), self.quarantine.sources, self.recorded, key=len)
+
+    def numbered(self, *, by_name: bool = False) -> Numbered:
+        """The topics of `broker` with their numbers; see `numbering.numbered`."""
+        return numbered(self.sources, self.broker or (), by_name=by_name)
+
+    @property
+    def read_to(self) -> Mapping[Partition, Position]:
+        """The ends of the newest batch or seek in the topics of `broker`, as far as their leader epochs are known."""
+        newest, topics = self.target.newest, self.topics
+        if newest is None or topics is None:
             return {}
-        # The ledger does not keep the cluster.
-        same = newest.topic.id == broker.topic.id if broker.topic.id else newest.topic == broker.topic
-        return newest.read_to if same else {}
+        return {of: each for of, each in newest.read_to.items() if of[0] in topics.states}
 
     @property
     def needs_count(self) -> bool:
         """Whether only the ledger has the newest batch, so that its rows must be counted."""
         newest = self.target.newest
         return self.target.snapshot is not None and newest is not None and newest.snapshots is None
-
-    def read_before(self, topic_id: str) -> dict[int, int]:
-        """The highest offset that any batch has reached in this topic, by partition."""
-        return {p: end for (topic, p), end in self.ledger.reached.items() if topic == topic_id}

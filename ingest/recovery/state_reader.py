@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import Unreadable, asked
 from ingest.delta.posting import Key, Posting
-from ingest.delta.reachable import reverts
+from ingest.delta.reachable import copied, reverts
 from ingest.delta.table_state import TableState
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.offsets import Partition, Position, of_source
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_line import lines_of
 from ingest.ledger.ledger_reader import LedgerState, Newest, read_ledger
 from ingest.recovery import refusals
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, RowCount, StartState, TargetState
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import Files, files_of
@@ -31,8 +33,12 @@ EPOCH_FILE = "oncelake/epoch.json"
 EPOCH_DIGITS = 10
 
 
-def read_start_state(session: SparkSession | None, places: Places, logs: Logs, broker: Callable[[], TopicState | None]) -> StartState:
-    """Read the start state and ask `broker` for the topic. A lake on a local disk needs no session.
+Broker = Callable[[], tuple[TopicState, ...]]
+"""Asks for the states of a contract's topics."""
+
+
+def read_start_state(session: SparkSession | None, places: Places, logs: Logs, broker: Broker | None) -> StartState:
+    """Read the start state and ask `broker` for the topics. A lake on a local disk needs no session.
 
     Raises Refused LOG_TORN or LEDGER_UNREADABLE, Unreadable, and the errors of `broker`.
     """
@@ -51,14 +57,20 @@ def read_start_state(session: SparkSession | None, places: Places, logs: Logs, b
     quarantine_state = logs.quarantine.state()
     quarantine = read_quarantine(logs.quarantine, quarantine_state, places, target.newest)
     quarantine = replace(quarantine, epoch=epoch_of(quarantine_before, places))
-    target = replace(target, copy=copied(logs.target, target_state, target.newest, quarantine))
+    target = replace(target, copy=copy_of(logs.target, target, quarantine))
     states = {places.target: target_state, places.quarantine: quarantine_state}
     retention = tuple(path for path, state in states.items() if state is not None and RETENTION in state.properties)
     ledger_snapshot = ledger_state.snapshot if ledger_state is not None else None
-    start_state = StartState(places.name, target, quarantine, ledger, checkpoint, broker(), retention, None, ledger_snapshot)
-    if start_state.broker is not None:
-        start_state = replace(start_state, taken_back=start_state.broker.taken_back(start_state.read_to))
+    known = broker() if broker is not None else None
+    start_state = StartState(places.name, target, quarantine, ledger, checkpoint, known, retention, None, ledger_snapshot)
+    if start_state.topics is not None:
+        start_state = replace(start_state, taken_back=_taken_back(start_state.topics, start_state.read_to))
     return replace(start_state, count=_count(session, places)) if start_state.needs_count else start_state
+
+
+def _taken_back(topics: Numbered, read_to: Mapping[Partition, Position]) -> dict[Partition, tuple[int, int]]:
+    lost = {number: state.taken_back(of_source(read_to, number)) for number, state in topics.states.items()}
+    return {(number, partition): offsets for number, here in lost.items() for partition, offsets in here.items()}
 
 
 def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger: LedgerState) -> TargetState:
@@ -78,7 +90,7 @@ def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger:
         if isinstance(batch_commit.case, POSITIONED):
             if newest is None or batch_commit.id > newest.id or (batch_commit.id == newest.id and newest.snapshots is None):
                 at = batch_commit.ends, batch_commit.snapshots, commit.version, batch_commit.read_to
-                newest = Newest(batch_commit.id, batch_commit.topic, *at)
+                newest = Newest(batch_commit.id, batch_commit.sources, *at)
                 opened = tuple(each for each in batch_commit.opened if each.key not in said)
             if ledger.newest is not None and batch_commit.id <= ledger.newest.id:
                 break
@@ -109,21 +121,12 @@ def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger:
     )
 
 
-def copied(log: DeltaLog, state: TableState | None, newest: Newest | None, quarantine: QuarantineState) -> str | None:
-    """Why the target is not the table that its newest batch or seek, or our newest commit on the quarantine, recorded; None if it is.
-
-    A copy has another table id, lacks the recorded version, or has another stamp at it. A version that Delta has cleaned from the log
-    proves nothing.
-    """
-    for then in (newest.snapshots.target if newest is not None and newest.snapshots is not None else None, quarantine.saw):
-        if then is None or state is None:
-            continue
-        if then.table_id != state.snapshot.table_id:
-            return f"its table id is {state.snapshot.table_id}, but was {then.table_id}"
-        # The log is listed again: the quarantine was read after the target's state, and another run may have committed since.
-        if log.lacks(then.version, then.stamp):
-            return f"it is a copy: its version {then.version} is missing, or differs from the one that was recorded"
-    return None
+def copy_of(log: DeltaLog, target: TargetState, quarantine: QuarantineState) -> str | None:
+    """Why the target is not the table that its newest batch or seek, or our newest commit on the quarantine, recorded; None if it is."""
+    seen = target.newest.snapshots.target if target.newest is not None and target.newest.snapshots is not None else None
+    thens = [then for then in (seen, quarantine.saw) if then is not None]
+    found = (copied(log, target.snapshot, then) for then in thens) if target.snapshot is not None else ()
+    return next((each for each in found if each is not None), None)
 
 
 def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, target: Newest | None) -> QuarantineState:
@@ -131,12 +134,13 @@ def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, tar
     if state is None:
         return QuarantineState(log.table)
     newest, saw, settled = None, None, False
+    sources: tuple[TopicId, ...] = ()
     for commit in log.newest_first():
         if (batch_commit := commit.batch_commit) is None or batch_commit.name != places.name:
             continue
         if batch_commit.snapshots is None:  # it belongs to no epoch
             continue
-        saw = saw or batch_commit.snapshots.target
+        saw, sources = saw or batch_commit.snapshots.target, sources or batch_commit.sources
         if isinstance(batch_commit.case, Batch):
             newest = batch_commit.id
         # Transaction ids ascend in a log: every older commit belongs to a committed batch.
@@ -144,10 +148,10 @@ def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, tar
         if newest is not None or settled:
             break
     whole = settled or log.whole()
-    snapshots: Snapshot | None = target.snapshots.quarantine if target is not None and target.snapshots is not None else None
-    stamp = log.stamp(snapshots.version) if snapshots is not None else ""
-    replaced = replaced_since(log, target, snapshots.version if snapshots is not None else None)
-    return QuarantineState(log.table, state.snapshot, epoch_of(state, places), newest, whole, stamp, replaced, saw)
+    then: Snapshot | None = target.snapshots.quarantine if target is not None and target.snapshots is not None else None
+    copy = copied(log, state.snapshot, then) if then is not None else None
+    replaced = replaced_since(log, target, then.version if then is not None else None)
+    return QuarantineState(log.table, state.snapshot, epoch_of(state, places), newest, whole, copy, replaced, saw, sources)
 
 
 def epoch_of(state: TableState | None, places: Places) -> int:

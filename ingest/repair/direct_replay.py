@@ -6,7 +6,7 @@ The selected records have to fit into memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.batch.conflicts import CONFLICT
+from ingest.batch.dedup import POSITION
 from ingest.batch.direct import insertion
 from ingest.batch.staged import Staged
 from ingest.batch.staged_parts import Part, Parts, remove_all
@@ -30,16 +31,17 @@ from ingest.decode.row_hash import row_hashes
 from ingest.delta.batch_commit import SEEK, BatchCommit, Replay
 from ingest.delta.commit import Commit
 from ingest.delta.data_file import StagedFile
+from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import At, DataFusion, arrow
 from ingest.delta.direct_fit import listed
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.live_table import LiveTable
 from ingest.delta.log_errors import table_missing
 from ingest.delta.put import Operation, nothing_stored
-from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.offsets import LANE_BITS, OffsetRange, Partition, of_lane
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay
+from ingest.recovery.state_reader import Broker, read_start_state
 from ingest.repair.replayed import BY, Replayed
 from ingest.repair.selection import Selection
 from ingest.runtime import crash_points
@@ -47,13 +49,13 @@ from ingest.runtime.files import local_path
 from ingest.runtime.places import Places
 
 RECORDS = """\
-SELECT key AS __key, value AS __value, headers AS __headers, `partition` AS _partition, `offset` AS _offset,
-       kafka_timestamp AS _kafka_timestamp, topic_id
+SELECT key AS __key, value AS __value, headers AS __headers, source AS _source, `partition` AS _partition, `offset` AS _offset,
+       kafka_timestamp AS _kafka_timestamp
 FROM {quarantine} WHERE """
 KAFKA = pa.schema(
     [
-        *(("__key", pa.binary()), ("__value", pa.binary()), ("__headers", HEADERS), ("_partition", pa.int32()), ("_offset", pa.int64())),
-        *(("_kafka_timestamp", pa.timestamp("us", "UTC")), ("topic_id", pa.string())),
+        *(("__key", pa.binary()), ("__value", pa.binary()), ("__headers", HEADERS), ("_source", pa.int16()), ("_partition", pa.int32())),
+        *(("_offset", pa.int64()), ("_kafka_timestamp", pa.timestamp("us", "UTC"))),
     ]
 )
 
@@ -73,22 +75,25 @@ class Found:
 
     def ranges(self) -> tuple[OffsetRange, ...]:
         """The span of the accepted records by partition."""
-        spans: dict[int, list[int]] = {}
+        spans: dict[Partition, list[int]] = {}
         for part in self.staged.rows.parts:
-            for at in zip(part.partitions.tolist(), part.offsets.tolist(), strict=True):
-                if at not in self.staged.conflicts:
-                    spans.setdefault(at[0], []).append(at[1])
-        return tuple(OffsetRange(partition, min(offsets), max(offsets) + 1) for partition, offsets in sorted(spans.items()))
+            for of, offset in zip(map(of_lane, part.lanes.tolist()), part.offsets.tolist(), strict=True):
+                if (*of, offset) not in self.staged.conflicts:
+                    spans.setdefault(of, []).append(offset)
+        return tuple(OffsetRange(of[1], min(offsets), max(offsets) + 1, source=of[0]) for of, offsets in sorted(spans.items()))
 
 
-def tried(contract: Contract, places: Places, broker: TopicState, selection: Selection) -> Replayed:
+def tried(contract: Contract, places: Places, broker: Broker, selection: Selection) -> Replayed:
     """What a replay would do, without writing anything. The target need not match the contract yet. Raises InvalidInput TABLE_MISSING."""
     writer = DirectWriter()
     for path in (places.target, places.quarantine):
         if writer.table(path).state is None:
             raise table_missing(places.name, path)
     version = writer.looked_at(places.quarantine).version
-    found = _found(writer, contract, places, selection, version, BatchSource(broker.topic.id, 0, SEEK, datetime.now(UTC)), "", ())
+    topics = read_start_state(None, places, Logs.of(places), broker).topics
+    assert topics is not None, "the broker was asked"
+    source = BatchSource(tuple(each.id for each in topics.sources), 0, SEEK, datetime.now(UTC))
+    found = _found(writer, contract, places, selection, version, source, topics.states.keys(), "")
     read = found.staged.read()
     return Replayed(read, read - found.staged.failed(), 0, found.refused(), found.elsewhere)
 
@@ -100,12 +105,12 @@ def commit(
     selection: Selection,
     at_end: BatchCommit,
     look_back: LookBack,
-    epochs: tuple[int, ...],
 ) -> tuple[Commit | None, Replayed]:
     """Commit the accepted records as rows, with the offsets at the table's end, and set those that became rows to `replayed`."""
-    source = BatchSource(at_end.topic.id, at_end.id.epoch, at_end.id.number, datetime.now(UTC))
+    source = BatchSource(tuple(each.id for each in at_end.sources), at_end.id.epoch, at_end.id.number, datetime.now(UTC))
+    read_now = {number for number, _ in at_end.ends}
     prefix = f"part-{at_end.id.epoch:05}-{at_end.id.number:06}-{at_end.writer[:8]}-"
-    found = _found(writer, contract, places, selection, look_back.snapshots.quarantine.version, source, prefix, epochs)
+    found = _found(writer, contract, places, selection, look_back.snapshots.quarantine.version, source, read_now, prefix)
     read = found.staged.read()
     if not (ranges := found.ranges()):
         return None, Replayed(read, 0, 0, found.refused(), found.elsewhere)
@@ -145,14 +150,14 @@ def _found(
     selection: Selection,
     version: int,
     source: BatchSource,
+    read_now: Collection[int],
     prefix: str,
-    epochs: Sequence[int],
 ) -> Found:
-    """The selected records of this topic: decoded, copies marked, and compared with the target where the contract says so."""
+    """The selected records of the sources `read_now`: decoded, copies marked, and compared with the target where the contract says so."""
     found = arrow(DataFusion(), f"{RECORDS}{selection.condition}", quarantine=At(places.quarantine, version))
     batches = ([batch.column(field.name).cast(field.type) for field in KAFKA] for batch in found)
     records = pa.Table.from_batches([pa.RecordBatch.from_arrays(columns, schema=KAFKA) for columns in batches], KAFKA)
-    here = records.filter(pc.equal(records["topic_id"], source.topic_id)).drop_columns(["topic_id"])
+    here = records.filter(pc.is_in(records["_source"], pa.array(list(read_now), pa.int16())))
     target = writer.looked_at(places.target)
     assert target.state is not None, "the look refuses a table without commits"
     plan = event_plan(contract, source, arrow_rules(contract))
@@ -164,7 +169,7 @@ def _found(
     staged = Staged(event_id_columns(contract), plan.payload, rows, Parts("", pa.schema([]), (), (), prefix, [wrong]))
     staged.mark_copies()
     if contract.conflicts == "table":
-        staged.compare(target, epochs)
+        staged.compare(target)
     return Found(staged, reasons, records.num_rows - here.num_rows)
 
 
@@ -188,5 +193,5 @@ def _decoded(plan: EventPlan, records: pa.Table, event_id: Sequence[str]) -> tup
 
 
 def _part(rows: pa.Table, hashes: np.ndarray) -> Part:
-    partitions, offsets = rows["_partition"].to_numpy().astype(np.int32), rows["_offset"].to_numpy().astype(np.int64)
-    return Part(partitions, offsets, hashes, rows.num_rows, data=rows)
+    sources, partitions, offsets = (rows[name].to_numpy().astype(np.int64) for name in POSITION)
+    return Part(sources << LANE_BITS | partitions, offsets, hashes, rows.num_rows, data=rows)

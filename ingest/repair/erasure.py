@@ -11,7 +11,6 @@ After a crash, the same command does what is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,8 +23,9 @@ from ingest.delta.log_errors import table_missing
 from ingest.delta.stored_rows import QUARANTINE, TARGET
 from ingest.delta.table_writer import TableWriter
 from ingest.ledger.projection import complete
-from ingest.repair.erasure_condition import FOUND, positions
-from ingest.repair.retention import about, remove
+from ingest.recovery.numbering import Numbered
+from ingest.repair.erasure_condition import positions
+from ingest.repair.retention import POSITIONS, about, remove
 from ingest.repair.shadow import shadow_exists, shadow_of
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, Refused
@@ -37,6 +37,7 @@ from ingest.runtime.places import Places, pages_folder
 class InKafka:
     """Erased rows and records of one partition that Kafka may still hold: how many, and their last offset."""
 
+    topic: str
     partition: int
     records: int
     last_offset: int
@@ -62,14 +63,12 @@ class Erased:
 class Erasure:
     """What to erase: SQL conditions over the columns of the target and of the quarantine (None: no record).
 
-    The quarantine's condition may use `text`, the value as UTF-8. `earliest` is the topic's earliest offset by partition, and `topic_id` is
-    the topic's id.
+    The quarantine's condition may use `text`, the value as UTF-8. `topics` are what Kafka has now; None if that is not known.
     """
 
     where: str
     quarantine_where: str | None
-    topic_id: str
-    earliest: Mapping[int, int]
+    topics: Numbered | None
 
 
 def look(writer: TableWriter, places: Places, erasure: Erasure) -> Erased:
@@ -107,23 +106,25 @@ def erase(writer: TableWriter, places: Places, erasure: Erasure, *, history: boo
 
 
 def _found(writer: TableWriter, places: Places, erasure: Erasure) -> tuple[pa.Table, pa.Table]:
-    """The rows and the records (`erasure_condition.FOUND`)."""
+    """The rows and the records (POSITIONS)."""
     files = files_of(places.lake, writer.session)
     if not DeltaLog(files, places.target).exists():
         raise table_missing(places.name, places.target)
-    rows, records = positions(writer, places.target, TARGET, erasure.where, "--where"), FOUND.empty_table()
+    rows, records = positions(writer, places.target, TARGET, erasure.where, "--where"), POSITIONS.empty_table()
     if erasure.quarantine_where is not None and DeltaLog(files, places.quarantine).exists():
         records = positions(writer, places.quarantine, QUARANTINE, erasure.quarantine_where, "--quarantine-where")
     return rows, records
 
 
 def _in_kafka(rows: pa.Table, records: pa.Table, erasure: Erasure) -> tuple[InKafka, ...]:
-    both = pa.concat_tables([rows, records.filter(pc.equal(records["topic_id"], erasure.topic_id))])
-    found = []
-    for partition, first in sorted(erasure.earliest.items()):
-        offsets = both.filter((pc.field("p") == partition) & (pc.field("o") >= first))["o"]
+    if (topics := erasure.topics) is None:
+        return ()
+    both, found = pa.concat_tables([rows, records]), []
+    for (source, partition), first in topics.firsts.items():
+        offsets = both.filter((pc.field("s") == source) & (pc.field("p") == partition) & (pc.field("o") >= first))["o"]
         if len(offsets):
-            found.append(InKafka(partition, pc.count_distinct(offsets).as_py(), pc.max(offsets).as_py()))
+            topic = topics.sources[source].name
+            found.append(InKafka(topic, partition, pc.count_distinct(offsets).as_py(), pc.max(offsets).as_py()))
     return tuple(found)
 
 

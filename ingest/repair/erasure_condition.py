@@ -28,14 +28,12 @@ from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import local_path
 
-# What is known of each row: its position, and of a quarantined record its topic id.
-FOUND = pa.schema([*POSITIONS, ("topic_id", pa.string())])
 # A quarantined record's value as text, a column for conditions.
 TEXT = "text"
 
 
 def positions(writer: TableWriter, path: str, columns: Columns, where: str, option: str) -> pa.Table:
-    """The rows (FOUND) of the table at `path` that meet a condition.
+    """The rows (POSITIONS) of the table at `path` that meet a condition.
 
     Raises InvalidInput CONDITION_INVALID, and DIRECT_UNFIT for a condition or a table that needs Spark.
     """
@@ -53,9 +51,8 @@ def _positions_by_spark(writer: TableWriter, path: str, columns: Columns, where:
     if columns is QUARANTINE:
         frame = frame.withColumn(TEXT, F.col("value").cast("string"))
     try:
-        found = frame.where(F.expr(where)).select(
-            *(F.col(f"`{name}`").alias(to) if name else F.lit(None).cast("string").alias(to) for to, name in _named(columns).items())
-        )
+        named = zip(POSITIONS.names, columns.position, strict=True)
+        found = frame.where(F.expr(where)).select(*(F.col(f"`{name}`").alias(to) for to, name in named))
         found.schema  # noqa: B018 (analyses the condition)
     except (AnalysisException, ParseException) as error:
         raise InvalidInput(
@@ -64,29 +61,23 @@ def _positions_by_spark(writer: TableWriter, path: str, columns: Columns, where:
             expected="an SQL condition over the table's columns, such as customer_id = 4711.",
             remedy=f"correct {option}; `ingest sql` shows the columns.",
         ) from error
-    return found.toArrow().cast(FOUND)
-
-
-def _named(columns: Columns) -> dict[str, str | None]:
-    """The columns of FOUND, with the table's names for them."""
-    return {**dict(zip(POSITIONS.names, columns.position, strict=True)), "topic_id": "topic_id" if columns is QUARANTINE else None}
+    return found.toArrow().cast(POSITIONS)
 
 
 def _positions_here(table: LiveTable, columns: Columns, where: str) -> pa.Table:
     assert table.state is not None, "the caller has looked for the table"
     refuse_rewrite(table.state, table.path)  # before anything is counted
     rule = _compiled(table, columns, where)
-    schema, named = schema_of(table), _named(columns)
+    schema = schema_of(table)
     used = {"value" if field.name == TEXT else field.name for field in rule.columns}
-    wanted = pa.schema([schema.field(name).with_nullable(True) for name in dict.fromkeys((*used, *filter(None, named.values())))])
+    wanted = pa.schema([schema.field(name).with_nullable(True) for name in dict.fromkeys((*used, *columns.position))])
     found = []
     for file in table.live.values():
         for batch in read(str(local_path(table.path)), file, wanted).to_batches():
             hits = batch.filter(holds(rule, _with_text(batch) if columns is QUARANTINE and "value" in used else batch))
-            values = [hits.column(name) if name else pa.nulls(hits.num_rows, pa.string()) for name in named.values()]
-            cast = [each.cast(kind) for each, kind in zip(values, FOUND.types, strict=True)]
-            found.append(pa.RecordBatch.from_arrays(cast, schema=FOUND))
-    return pa.Table.from_batches(found, FOUND)
+            values = [hits.column(name).cast(kind) for name, kind in zip(columns.position, POSITIONS.types, strict=True)]
+            found.append(pa.RecordBatch.from_arrays(values, schema=POSITIONS))
+    return pa.Table.from_batches(found, POSITIONS)
 
 
 def _compiled(table: LiveTable, columns: Columns, where: str) -> ArrowRule:

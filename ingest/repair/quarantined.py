@@ -20,7 +20,7 @@ FROM {quarantine} WHERE <condition> GROUP BY reason_code, state ORDER BY records
 RECORDS = """\
 SELECT `partition`, `offset`, topic, topic_id, kafka_timestamp, reason_code, reason_detail, event_id, state, state_changed_at, state_by,
        epoch, batch, contract_hash, key, value, headers
-FROM {quarantine} WHERE <condition> ORDER BY topic_id, `partition`, `offset`"""
+FROM {quarantine} WHERE <condition> ORDER BY source, `partition`, `offset`"""
 
 
 def grouped(engine: Engine, places: Places, selection: Selection) -> list[dict[str, Any]]:

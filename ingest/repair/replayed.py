@@ -13,8 +13,8 @@ class Replayed:
     """The outcome of a replay: records `selected`, rows `inserted`, `duplicate` records whose event id the target contains.
 
     `refused` counts by reason code the records that the contract still refuses; they stay as they are. `elsewhere` are selected records of
-    an earlier topic of that name: a row takes its topic from its epoch, so they cannot be replayed. `epoch` is None for a dry run, where
-    `inserted` includes duplicates.
+    topics that the contract does not read now, such as an earlier one of the same name. `epoch` is None for a dry run, where `inserted`
+    includes duplicates.
     """
 
     selected: int

@@ -7,25 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ingest.contract.parts import TOPIC_NAME
 from ingest.delta.delta_sql import quoted, unescaped
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.moment import parse_moment
 
 STATES = ("open", "replayed", "dropped")
-AT = re.compile(r"(\d{1,9}):(\d{1,18})(?:-(\d{1,18}))?")
+AT = re.compile(rf"(?:({TOPIC_NAME})/)?(\d{{1,9}}):(\d{{1,18}})(?:-(\d{{1,18}}))?")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Records with one of these states and, if given, one of these reason codes, positions (partition, first, last offset) and times.
+    """Records with one of these states and, if given, one of these reason codes, positions and times.
 
+    A position is a topic (empty: any of the table), a partition, and the first and last offset.
     `since` and `until` limit the record's Kafka timestamp, from `since` on and before `until`.
     """
 
     states: tuple[str, ...] = ("open",)
     reasons: tuple[str, ...] = ()
     without_reasons: tuple[str, ...] = ()
-    positions: tuple[tuple[int, int, int], ...] = ()
+    positions: tuple[tuple[str, int, int, int], ...] = ()
     since: datetime | None = None
     until: datetime | None = None
 
@@ -38,7 +40,10 @@ class Selection:
         if self.without_reasons:
             parts.append(f"reason_code NOT IN ({_list(self.without_reasons)})")
         if self.positions:
-            inside = (f"(`partition` = {p} AND `offset` >= {first} AND `offset` <= {last})" for p, first, last in self.positions)
+            inside = (
+                f"({f'topic = {quoted(topic)} AND ' if topic else ''}`partition` = {p} AND `offset` >= {first} AND `offset` <= {last})"
+                for topic, p, first, last in self.positions
+            )
             parts.append(f"({' OR '.join(inside)})")
         parts += [f"kafka_timestamp >= {_time(self.since)}"] if self.since is not None else []
         parts += [f"kafka_timestamp < {_time(self.until)}"] if self.until is not None else []
@@ -53,7 +58,7 @@ class Selection:
 def parse_selection(
     states: Sequence[str], reasons: Sequence[str], positions: Sequence[str], since: str | None, until: str | None
 ) -> Selection:
-    """Parse the options of `ingest quarantine`. Positions are `0:12` or `0:12-20`, times ISO 8601 (UTC without a zone).
+    """Parse the options of `ingest quarantine`. Positions are `0:12`, `0:12-20` or `topic/0:12`, times ISO 8601 (UTC without a zone).
 
     Raises InvalidInput SELECTION_INVALID.
     """
@@ -68,11 +73,12 @@ def parse_selection(
     )
 
 
-def _position(text: str) -> tuple[int, int, int]:
+def _position(text: str) -> tuple[str, int, int, int]:
     found = AT.fullmatch(text)
-    if found is None or int(found[3] or found[2]) < int(found[2]):
-        raise _invalid("--at", text, "a partition and an offset as 0:1200, or a range of offsets as 0:1200-1300")
-    return int(found[1]), int(found[2]), int(found[3] or found[2])
+    if found is None or int(found[4] or found[3]) < int(found[3]):
+        expected = "a partition and an offset as 0:1200, or a range of offsets as 0:1200-1300; of one topic among several as orders/0:1200"
+        raise _invalid("--at", text, expected)
+    return found[1] or "", int(found[2]), int(found[3]), int(found[4] or found[3])
 
 
 def _moment(option: str, text: str | None) -> datetime | None:

@@ -5,7 +5,7 @@ A crash leaves a shadow that is filled further, or removed and begun anew if not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,17 +18,17 @@ from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchCommit, Replay
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
-from ingest.delta.delta_sql import At, Spark, asked, quoted
+from ingest.delta.delta_sql import At, Spark, asked
 from ingest.delta.log_errors import table_missing
 from ingest.delta.our_commits import newest_first
 from ingest.delta.posting import NOTHING, Key, Posting
-from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine, in_ranges, in_target, of_epochs, sums_at
-from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import TopicId, TopicState
-from ingest.ledger.books import read_books
+from ingest.delta.stored_rows import QUARANTINE, TARGET, in_ranges, sums_at
+from ingest.kafka.offsets import OffsetRange, Partition
 from ingest.recovery.epoch import open_epoch, refuse_start
 from ingest.recovery.look_back import LookBack
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.recovery.state_reader import Broker, read_start_state
 from ingest.runtime.errors import Refused
 from ingest.runtime.files import files_of
 from ingest.runtime.kept_frame import kept
@@ -45,13 +45,14 @@ CARRIED = "carried over by ingest rebuild"
 class Carried:
     """What only the old tables hold, because Kafka has expired it: rows, quarantined records, and where the shadow begins to read.
 
-    `doubled` more rows have an event id that another of these rows has. They are not carried over.
+    `doubled` more rows have an event id that another of these rows has. They are not carried over. `starts` are by partition, as
+    `Numbered.typed`.
     """
 
     rows: int
     doubled: int
     records: int
-    starts: Mapping[int, int]
+    starts: Mapping[str, int]
 
 
 def shadow_of(places: Places) -> Places:
@@ -78,27 +79,24 @@ def is_begun(session: SparkSession | None, places: Places) -> bool:
     return any(commit.case == Replay(CARRIED) for _, commit in newest_first(log, places.name, Replay))
 
 
-def only_here(contract: Contract, places: Places, topics: Mapping[int, str], topic_id: str, starts: Mapping[int, int]) -> tuple[str, str]:
-    """SQL over {target} for its rows, and over {quarantine} for its records, before these offsets (by partition), as far as batches of this
-    topic wrote them. `topics` has the topic id of each epoch.
+def only_here(contract: Contract, starts: Mapping[Partition, int]) -> tuple[str, str]:
+    """SQL over {target} for its rows, and over {quarantine} for its records, before these offsets.
 
     The rows have one more column `__copy`: 1 for the first row of an event id by position, more for others.
     """
-
-    def before(columns: Columns) -> str:
-        return in_ranges([OffsetRange(partition, 0, first) for partition, first in starts.items()], columns)
-
+    before = [OffsetRange(partition, 0, first, source=source) for (source, partition), first in starts.items()]
     same = ", ".join(f"`{name}`" for name in event_id_columns(contract))
-    copy = f"row_number() OVER (PARTITION BY {same} ORDER BY `_partition`, `_offset`, `_epoch`) AS __copy"
-    rows = f"SELECT *, {copy} FROM {{target}} WHERE {in_target(topics, topic_id)} AND ({before(TARGET)})"
-    return rows, f"SELECT * FROM {{quarantine}} WHERE {in_quarantine(topic_id)} AND ({before(QUARANTINE)})"
+    copy = f"row_number() OVER (PARTITION BY {same} ORDER BY `_source`, `_partition`, `_offset`, `_epoch`) AS __copy"
+    rows = f"SELECT *, {copy} FROM {{target}} WHERE {in_ranges(before, TARGET)}"
+    return rows, f"SELECT * FROM {{quarantine}} WHERE {in_ranges(before, QUARANTINE)}"
 
 
-def look(session: SparkSession | None, contract: Contract, places: Places, broker: TopicState) -> Carried:
+def look(session: SparkSession | None, contract: Contract, places: Places, broker: Broker) -> Carried:
     """What `begin` would carry over, if it began now. Needs no session for a local lake. Raises Refused REBUILD_OTHER_TOPIC."""
-    _refuse_other_topic(session, places, broker.topic)
-    starts = {partition: first for partition, (first, _) in broker.bounds.items()}
-    rows, records = only_here(contract, places, topics_of(session, places), broker.topic.id, starts)
+    topics = read_start_state(session, places, Logs.of(places, session), broker).topics
+    assert topics is not None, "the broker was asked"
+    _refuse_other_topic(session, places, topics)
+    rows, records = only_here(contract, topics.firsts)
     (found,) = asked(
         places.lake,
         session,
@@ -109,34 +107,36 @@ def look(session: SparkSession | None, contract: Contract, places: Places, broke
     other = asked(
         places.lake, session, lambda engine: engine.ask(f"SELECT count(*) AS n FROM ({records}) q", quarantine=At(places.quarantine))
     )
-    return Carried(found["n"] - found["m"], found["m"], other[0]["n"], starts)
+    return Carried(found["n"] - found["m"], found["m"], other[0]["n"], _typed(topics, topics.firsts))
 
 
-def begin(session: SparkSession, contract: Contract, places: Places, ask: Callable[[], TopicState]) -> Carried:
+def begin(session: SparkSession, contract: Contract, places: Places, broker: Broker) -> Carried:
     """Create the shadow and carry over what Kafka has expired. Removes an unfinished shadow first.
 
     Raises Refused REBUILD_OTHER_TOPIC, and the errors of `open_epoch`, also those with which a start of the table itself would end.
     """
-    state = refuse_start(session, contract, places, ask)
-    assert state.broker is not None
-    _refuse_other_topic(session, places, state.broker.topic)
+    state = refuse_start(session, contract, places, broker)
+    assert state.topics is not None, "the broker was asked"
+    _refuse_other_topic(session, places, state.topics)
     remove_shadow(session, places)
     shadow, floor = shadow_of(places), state.next_epoch + EPOCHS_AHEAD
     # The offsets where the shadow begins decide what is carried over: Kafka may expire more at any moment.
-    begun = open_epoch(session, contract, shadow, ask, Seeking(Aim("earliest"), True, "--to earliest"), floor=floor)
+    seeking, recorded = Seeking(Aim("earliest"), True, "--to earliest"), state.topics.sources
+    begun = open_epoch(session, contract, shadow, broker, seeking, floor=floor, recorded=recorded)
     begun.finish()
-    spark = Spark(session)
-    of_rows, of_records = only_here(contract, places, topics_of(session, places), begun.writer.topic.id, begun.starts)
+    assert begun.seek_plan is not None, "it was a seek"
+    starts, spark = _typed(begun.seek_plan.topics, begun.starts), Spark(session)
+    of_rows, of_records = only_here(contract, begun.starts)
     rows = spark.frame(of_rows, target=At(places.target))
     records = spark.frame(of_records, quarantine=At(places.quarantine))
     done: list[Carried] = []
 
-    def carry(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
+    def carry(at_end: BatchCommit, look_back: LookBack) -> Commit:
         commit, carried = _carry(session, contract, rows, records, at_end, look_back)
-        done.append(Carried(*carried, begun.starts))
+        done.append(Carried(*carried, starts))
         return commit
 
-    open_epoch(session, contract, shadow, ask, statement=carry).finish(session)
+    open_epoch(session, contract, shadow, broker, statement=carry).finish(session)
     return done[-1]
 
 
@@ -146,25 +146,21 @@ def count_rows(session: SparkSession | None, places: Places, table: str, conditi
     return int(asked(places.lake, session, lambda engine: engine.ask(sql, rows=At(table)))[0]["n"])
 
 
-def topics_of(session: SparkSession | None, places: Places) -> Mapping[int, str]:
-    """The topic id of each of a table's epochs."""
-    return asked(places.lake, session, lambda engine: read_books(engine, places).topics)
+def _typed(topics: Numbered, starts: Mapping[Partition, int]) -> dict[str, int]:
+    return {topics.typed(of): first for of, first in sorted(starts.items())}
 
 
-def _refuse_other_topic(session: SparkSession | None, places: Places, topic: TopicId) -> None:
-    """Raises Refused REBUILD_OTHER_TOPIC: a row takes its topic from its epoch, so those of another topic cannot be carried over.
-
-    A row that somebody added is of no topic.
-    """
-    topics = topics_of(session, places)
-    others = of_epochs(topics, {topic_id: str(topic_id != topic.id).lower() for topic_id in topics.values()}, "false")
-    rows = count_rows(session, places, places.target, others)
-    records = count_rows(session, places, places.quarantine, f"topic_id <> {quoted(topic.id)}")
+def _refuse_other_topic(session: SparkSession | None, places: Places, topics: Numbered) -> None:
+    """Raises Refused REBUILD_OTHER_TOPIC: the shadow reads none but the contract's topics, so rows of others would be lost."""
+    read = ", ".join(map(str, topics.states))
+    rows = count_rows(session, places, places.target, f"`{TARGET.source}` NOT IN ({read})")
+    records = count_rows(session, places, places.quarantine, f"`{QUARANTINE.source}` NOT IN ({read})")
     if rows or records:
+        now = ", ".join(f"{each.topic.name} ({each.topic.id})" for each in topics.states.values())
         raise Refused(
             "REBUILD_OTHER_TOPIC",
-            f"{rows} rows and {records} quarantined records of {places.name} come from an earlier topic than {topic.name} ({topic.id}).",
-            expected="a table whose rows and records all come from the topic that Kafka has now.",
+            f"{rows} rows and {records} quarantined records of {places.name} come from an earlier topic than {now}.",
+            expected="a table whose rows and records all come from what the contract reads now.",
             remedy="keep the table, or copy it, and rebuild into a new one: change the contract's table name and run it.",
         )
 
@@ -193,12 +189,11 @@ def _carry(
         quarantined = commits.merge_quarantine(old_records, look_back.quarantine, still, reopen=False)
         where = f"epoch = {at_end.id.epoch} AND batch = {at_end.id.number}"
         stored = sums_at(Spark(session), At(look_back.quarantine.table, quarantined.version), QUARANTINE, where=where)
-        ends = {each.partition: each.start for each in at_end.ranges}
         postings = list(at_end.postings)
-        for partition in sorted({*counts.counts, *(key.partition for key in stored)}):
-            key = Key(at_end.id.epoch, at_end.id.number, 0, partition)
-            read = counts.counts[partition].read if partition in counts.counts else 0
-            held, offsets = stored.get(key, NOTHING), OffsetRange(partition, 0, max(1, ends.get(partition, 0)))
+        for of in sorted({*counts.counts, *(key.of for key in stored)}):
+            key = Key(at_end.id.epoch, at_end.id.number, *of)
+            read = counts.counts[of].read if of in counts.counts else 0
+            held, offsets = stored.get(key, NOTHING), OffsetRange(of[1], 0, max(1, at_end.ends.get(of, 0)), source=of[0])
             postings.append(Posting(key, "replay", offsets, read + held.rows, None, held, None))
         statement = replace(statement, postings=tuple(postings))
         winners = old.drop("__rank", "__reason")

@@ -8,8 +8,9 @@ After a crash at any step the same command completes the swap. Between the two o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ingest.batch.conflicts import CONFLICT
@@ -22,14 +23,14 @@ from ingest.delta.delta_sql import At, asked
 from ingest.delta.our_commits import newest_first
 from ingest.delta.posting import Key, Posting, Why
 from ingest.delta.table_writer import TableWriter
-from ingest.kafka.offsets import OffsetRange, empty_ranges
-from ingest.kafka.topic_state import TopicState
-from ingest.ledger.books import READ, Books
+from ingest.kafka.offsets import OffsetRange, Partition, empty_ranges
+from ingest.kafka.topic_state import TopicId
+from ingest.ledger.books import READ, Books, read_books
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.start_state import StartState
-from ingest.recovery.state_reader import read_start_state
-from ingest.repair.shadow import count_rows, is_begun, shadow_of, topics_of
+from ingest.recovery.state_reader import Broker, read_start_state
+from ingest.repair.shadow import count_rows, is_begun, shadow_of
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.places import Places
@@ -54,7 +55,7 @@ class Swapped:
     findings_before: tuple[str, ...] = ()
 
 
-def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[[], TopicState], *, accept_loss: bool = False) -> Swapped:
+def swap(writer: TableWriter, contract: Contract, places: Places, broker: Broker, *, accept_loss: bool = False) -> Swapped:
     """Replace the table's rows and quarantine by the shadow's. The caller holds both locks.
 
     Raises InvalidInput SHADOW_MISSING, Refused SHADOW_UNBALANCED, SHADOW_BEHIND, SHADOW_OLD, SHADOW_LACKS unless `accept_loss`, and the
@@ -62,24 +63,26 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
     """
     session, shadow, logs = writer.session, shadow_of(places), Logs.of(places, writer.session)
     books = _checked(session, contract, places)
-    first, last = min(books.topics), max(books.topics)
-    newest = read_start_state(session, shadow, Logs.of(shadow, session), lambda: None).target.newest
+    first, last = books.epochs[0], books.epochs[-1]
+    newest = read_start_state(session, shadow, Logs.of(shadow, session), None).target.newest
     assert newest is not None, "a shadow that balances has offsets"
     if (done := _swapped(logs, places.name, first)) is not None:
         rows = count_rows(session, places, places.target)
         return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version if done.snapshots is not None else 0)
-    state = read_start_state(session, places, logs, lambda: None)
+    state = read_start_state(session, places, logs, None)
     _refuse_behind(state, newest.ends, first, places.name)
     counted = logs.target.newest(), logs.quarantine.newest()
-    lost = _refuse_lacking(session, contract, places, counted, accept_loss=accept_loss)
+    lacking = partial(_refuse_lacking, session, contract, places, newest.sources, accept_loss=accept_loss)
+    lost = lacking(counted)
     cut_off = state.quarantine.replaced is not None  # then verify would find this swap's own records
     findings = () if cut_off else tuple(map(str, _verified(session, contract, places).findings))
     # An epoch of its own rolls back a batch that was cut off, so that the swap's epoch has no other statement on the quarantine.
-    before = open_epoch(session, contract, places, ask, writer=writer, completes=first)
+    before = open_epoch(session, contract, places, broker, writer=writer, completes=first)
     before.finish()
     rows_before = count_rows(session, places, places.target)
 
-    def statement(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
+    def statement(at_end: BatchCommit, look_back: LookBack) -> Commit:
+        _refuse_other_numbers(at_end, newest.sources)
         replaced = False
         postings = tuple(_postings(at_end.id, books, first, empty_ranges(newest.ends, newest.read_to)))
 
@@ -89,7 +92,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
             now = snapshots.target.version, counted[1] if replaced else snapshots.quarantine.version
             since = [*logs.target.since(counted[0]), *([] if replaced else logs.quarantine.since(counted[1]))]
             if any(commit.added or commit.removed for commit in since):
-                lost = _refuse_lacking(session, contract, places, now, accept_loss=accept_loss)
+                lost = lacking(now)
             counted = now
             reason = f"ingest rebuild --swap{f' --accept-loss: {lost} rows or records' if lost else ''}"
             return replace(at_end, case=Swap(first, reason), snapshots=snapshots, postings=postings)
@@ -102,7 +105,7 @@ def swap(writer: TableWriter, contract: Contract, places: Places, ask: Callable[
         crash_points.at("swap_target", 0)
         return commit
 
-    epoch = open_epoch(session, contract, places, ask, statement=statement, floor=last + 1, writer=writer, completes=first)
+    epoch = open_epoch(session, contract, places, broker, statement=statement, floor=last + 1, writer=writer, completes=first)
     crash_points.at("swap_ledger", 0)
     epoch.finish()
     version_before = before.look_back.snapshots.target.version
@@ -113,7 +116,8 @@ def refuse_swapped(session: SparkSession | None, places: Places) -> None:
     """Raises Refused SHADOW_OLD if the table has this shadow's rows already."""
     if not is_begun(session, places):
         return
-    if (done := _swapped(Logs.of(places, session), places.name, min(topics_of(session, shadow_of(places))))) is not None:
+    first = asked(places.lake, session, lambda engine: read_books(engine, shadow_of(places))).epochs[0]
+    if (done := _swapped(Logs.of(places, session), places.name, first)) is not None:
         raise Refused(
             "SHADOW_OLD",
             f"the shadow of {places.name} was swapped in as epoch {done.id.epoch}, and the swap was cut off before its end.",
@@ -122,10 +126,22 @@ def refuse_swapped(session: SparkSession | None, places: Places) -> None:
         )
 
 
-def _refuse_behind(before: StartState, ends: Mapping[int, int], first: int, name: str) -> None:
+def _refuse_other_numbers(at_end: BatchCommit, sources: Sequence[TopicId]) -> None:
+    """Raises Refused SHADOW_OLD if a number means another topic in the table than in its shadow: both have found new ones since."""
+    if len(at_end.sources) < len(sources) or not all(now.is_same(then) for now, then in zip(at_end.sources, sources, strict=False)):
+        raise Refused(
+            "SHADOW_OLD",
+            f"{at_end.name} numbers its topics {', '.join(each.name for each in at_end.sources)}, but its shadow "
+            f"{', '.join(each.name for each in sources)}: topics were added since it was begun.",
+            expected="a shadow that numbers the topics as the table does.",
+            remedy=f"`ingest rebuild {at_end.name} --restart` builds it anew.",
+        )
+
+
+def _refuse_behind(before: StartState, ends: Mapping[Partition, int], first: int, name: str) -> None:
     """Raises Refused SHADOW_BEHIND and SHADOW_OLD."""
     own = before.target.newest
-    behind = {p: end for p, end in (own.ends if own is not None else {}).items() if ends.get(p, 0) < end}
+    behind = [(of, end) for of, end in sorted(own.ends.items()) if ends.get(of, 0) < end] if own is not None else []
     if own is not None and own.id.epoch >= first:  # a swap was cut off, and a start has gone on since
         raise Refused(
             "SHADOW_OLD",
@@ -133,17 +149,23 @@ def _refuse_behind(before: StartState, ends: Mapping[int, int], first: int, name
             expected="a shadow that was begun after the table's newest epoch.",
             remedy=f"`ingest rebuild {name} --restart` builds it anew.",
         )
-    if behind:
+    if own is not None and behind:
         raise Refused(
             "SHADOW_BEHIND",
-            f"{name} has read further than its shadow: up to {' '.join(f'{p}:{end}' for p, end in sorted(behind.items()))}.",
+            f"{name} has read further than its shadow: up to {' '.join(f'{_typed(own.sources, of)}:{end}' for of, end in behind)}.",
             expected="a shadow that has read at least as far as the table.",
             remedy=f"stop the table's run, then `ingest rebuild {name}` again: it reads on.",
         )
 
 
 def _refuse_lacking(
-    session: SparkSession | None, contract: Contract, places: Places, versions: tuple[int, int], *, accept_loss: bool
+    session: SparkSession | None,
+    contract: Contract,
+    places: Places,
+    sources: Sequence[TopicId],
+    versions: tuple[int, int],
+    *,
+    accept_loss: bool,
 ) -> int:
     """How many rows and open records of these versions of target and quarantine the shadow lacks.
 
@@ -154,11 +176,11 @@ def _refuse_lacking(
     shadow = shadow_of(places)
     same = " AND ".join(f"r.`{name}` = s.`{name}`" for name in event_id_columns(contract))
     found = (
-        f"SELECT r._partition AS p, r._offset AS o FROM {{rows}} r LEFT ANTI JOIN {{there}} s ON {same} "
-        "LEFT ANTI JOIN {records} q ON r._partition = q.`partition` AND r._offset = q.`offset` "
-        "UNION ALL SELECT k.`partition` AS p, k.`offset` AS o FROM {kept} k "
-        "LEFT ANTI JOIN {there} s ON k.`partition` = s._partition AND k.`offset` = s._offset "
-        "LEFT ANTI JOIN {records} q ON k.`partition` = q.`partition` AND k.`offset` = q.`offset` "
+        f"SELECT r._source AS s, r._partition AS p, r._offset AS o FROM {{rows}} r LEFT ANTI JOIN {{there}} s ON {same} "
+        "LEFT ANTI JOIN {records} q ON r._source = q.source AND r._partition = q.`partition` AND r._offset = q.`offset` "
+        "UNION ALL SELECT k.source AS s, k.`partition` AS p, k.`offset` AS o FROM {kept} k "
+        "LEFT ANTI JOIN {there} s ON k.source = s._source AND k.`partition` = s._partition AND k.`offset` = s._offset "
+        "LEFT ANTI JOIN {records} q ON k.source = q.source AND k.`partition` = q.`partition` AND k.`offset` = q.`offset` "
         f"WHERE k.state = 'open' AND k.reason_code <> '{CONFLICT}'"
     )
     tables = {"rows": At(places.target, versions[0]), "there": At(shadow.target), "records": At(shadow.quarantine)}
@@ -169,7 +191,8 @@ def _refuse_lacking(
 
     lost = int(asked_for(f"SELECT count(*) AS n FROM ({found}) f")[0]["n"])
     if lost and not accept_loss:
-        some = ", ".join(f"{row['p']}:{row['o']}" for row in asked_for(f"SELECT p, o FROM ({found}) f ORDER BY p, o LIMIT 5"))
+        rows = asked_for(f"SELECT s, p, o FROM ({found}) f ORDER BY s, p, o LIMIT 5")
+        some = ", ".join(f"{_typed(sources, (row['s'], row['p']))}:{row['o']}" for row in rows)
         raise Refused(
             "SHADOW_LACKS",
             f"{lost:,} rows and quarantined records of {places.name} are not in its shadow, such as those at {some} (partition:offset): "
@@ -179,6 +202,13 @@ def _refuse_lacking(
             "Kafka has expired; if the rest may go, --swap --accept-loss.",
         )
     return lost
+
+
+def _typed(sources: Sequence[TopicId], of: Partition) -> str:
+    """A partition, with its topic if the table has read several. A row that somebody added may be of none of them."""
+    if len(sources) == 1:
+        return str(of[1])
+    return f"{sources[of[0]].name if of[0] < len(sources) else of[0]}/{of[1]}"
 
 
 def _verified(session: SparkSession | None, contract: Contract, places: Places) -> Verified:
@@ -193,22 +223,24 @@ def _swapped(logs: Logs, name: str, first: int) -> BatchCommit | None:
 def _postings(at: BatchId, books: Books, first: int, starts: Sequence[OffsetRange]) -> Iterator[Posting]:
     """The shadow's books as those of one batch of its first epoch, and where the table goes on."""
     for goes_on in starts:
-        yield Posting(Key(at.epoch, at.number, 0, goes_on.partition), "start", goes_on)
-    sums: dict[tuple[Why, int], Posting] = {}
+        yield Posting(Key(at.epoch, at.number, *goes_on.of), "start", goes_on)
+    # Where the shadow has read nothing, because Kafka has nothing left, the books begin anew, too.
+    sums: dict[tuple[Why, Partition], Posting] = {("rebuild", at.of): Posting(Key(first, 0, *at.of), "rebuild", at) for at in starts}
     for line in (*books.batches, *books.replays, *books.of("gap", "retention", "erasure", "write-off")):
         each = line.posting
         if each.why == "gap":
-            yield replace(each, key=Key(at.epoch, at.number, 0, each.key.partition))
+            yield replace(each, key=Key(at.epoch, at.number, *each.key.of))
             continue
         why: Why = "rebuild" if each.why in READ else each.why
-        key = Key(first, 0, each.key.source, each.key.partition)
-        before = sums.get((why, key.partition), Posting(key, why))
+        key = Key(first, 0, *each.key.of)
+        before = sums.get((why, key.of), Posting(key, why))
         assert before.target is not None and each.target is not None, "a shadow that balances knows its rows"
         offsets = None
         if why == "rebuild" and each.range is not None:
-            start = each.range.start if before.range is None else min(before.range.start, each.range.start)
-            offsets = OffsetRange(key.partition, start, max(each.range.end, before.range.end if before.range is not None else 0))
-        sums[why, key.partition] = Posting(
+            known = each.range if before.range is None else before.range
+            ends = min(known.start, each.range.start), max(known.end, each.range.end)
+            offsets = OffsetRange(key.partition, *ends, source=key.source)
+        sums[why, key.of] = Posting(
             *(key, why, offsets, before.read + each.read, before.target + each.target, before.quarantine + each.quarantine),
             *((before.present or 0) + (each.present or 0), before.duplicate + each.duplicate),
         )

@@ -18,7 +18,7 @@ from ingest.contract.definition import Contract
 from ingest.delta.delta_sql import Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.query_failure import stopped
-from ingest.kafka.topic import Topic, describe, topic_state
+from ingest.kafka.topic import Topic, topic_states, topics_of
 from ingest.recovery.idle import Waiting, waiting
 from ingest.run import platform, table_lock
 from ingest.run.display import Display
@@ -145,13 +145,13 @@ class Application:
             places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
             try:
                 refuse_nested(places)
-                topic = describe(self.kafka, contract.source.topic)  # first, because starting Spark takes seconds
-                if not topic.id:
+                topics = topics_of(self.kafka, contract.source)  # first, because starting Spark takes seconds
+                if not all(topic.id for topic in topics):
                     display.note(f"{contract.name}: the broker reports no topic id, so a recreated topic cannot be detected")
                 table_lock.wait_for(places, display.note)
-                found = self._waiting(contract, places, topic)
+                found = self._waiting(contract, places, topics)
                 self._offsets += MANY if found is None else found.offsets
-                query = TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep, writer=self.writer)
+                query = TableQuery(contract, places, self.kafka, topics, self._on_batch, self.upkeep, writer=self.writer)
                 idle = found is not None and not found.offsets and self.trigger.once and self.checks is None
                 if found is None or not idle or (found.epoch and not query.begin()):
                     queries.append(query)
@@ -161,7 +161,7 @@ class Application:
                 _end_table(display, results[contract.name], error)
         return queries
 
-    def _waiting(self, contract: Contract, places: Places, topic: Topic) -> Waiting | None:
+    def _waiting(self, contract: Contract, places: Places, topics: Sequence[Topic]) -> Waiting | None:
         """Count the unread offsets without Spark; None if that is impossible.
 
         So a refusal takes only a second, and a scheduled run with nothing to read ends without Spark.
@@ -169,7 +169,7 @@ class Application:
         if not (is_local(self.lake) and is_local(self.checkpoints)):
             return None
         try:
-            return waiting(contract, places, lambda: topic_state(self.kafka, topic, contract.source.isolation_level))
+            return waiting(contract, places, lambda: topic_states(self.kafka, topics, contract.source.isolation_level))
         except (Unreadable, Refused) as error:
             if isinstance(error, Refused) and error.code != "LEDGER_UNREADABLE":
                 raise

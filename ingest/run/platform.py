@@ -161,7 +161,7 @@ def _batch_commit(contract: Contract, epoch: int) -> BatchCommit:
     no_snapshot = Snapshot("", 0, "")
     snapshots = Snapshots(no_snapshot, no_snapshot)
     id = BatchId(epoch, FIRST_BATCH)
-    return BatchCommit(Batch(), "oncelake", "probe", id, uuid.uuid4().hex, snapshots, contract.hash, TopicId("probe", ""))
+    return BatchCommit(Batch(), "oncelake", "probe", id, uuid.uuid4().hex, snapshots, contract.hash, (TopicId("probe", ""),))
 
 
 def _row(session: SparkSession, contract: Contract) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from ingest.batch.batch import BatchReport, Table, process
 from ingest.batch.direct import process_direct
 from ingest.batch.halving import Source
 from ingest.contract.definition import Contract
+from ingest.decode.decoder import with_source
 from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH
@@ -27,9 +28,9 @@ from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.id_index import IdIndex
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.leader_epochs import LeaderEpochs
-from ingest.kafka.offsets import planned
+from ingest.kafka.offsets import of_source, planned
 from ingest.kafka.query_failure import stopped
-from ingest.kafka.topic import Ends, Topic, describe, still_the_same, topic_state
+from ingest.kafka.topic import Ends, Topic, still_the_same, topic_states, topics_of
 from ingest.kafka.topic_state import TopicState
 from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
@@ -102,7 +103,7 @@ class TableQuery:
         contract: Contract,
         places: Places,
         kafka: KafkaOptions,
-        topic: Topic,
+        topics: Sequence[Topic],
         on_batch: Callable[[BatchReport], None],
         upkeep: Upkeep | None = None,
         *,
@@ -122,9 +123,9 @@ class TableQuery:
             self._if_fit(partial(refuse_direct, contract, places))
         self._lock: table_lock.HeldLock | None = None
         self._kafka = kafka
-        self._topic = topic
-        self._ends = Ends(kafka, topic, contract.source.isolation_level)
-        self._leader_epochs = LeaderEpochs(kafka, topic.name, places.name, self._still_ours)
+        self._topics = topics
+        self._ends: Ends | None = None
+        self._leader_epochs: LeaderEpochs | None = None
         self._on_batch = on_batch
         self._stop = threading.Event()
         self._ahead = ThreadPoolExecutor(1)
@@ -184,9 +185,12 @@ class TableQuery:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
         self._again = partial(self._open, session, trigger, max_records)
         files = files_of(self.places.checkpoints, session)
-        options = self._source_options(epoch.starts, max_records)
-        source = Source(self._kafka, self.contract.source.topic, options)
-        with_epochs = self._leader_epochs.with_epochs
+        self._close_clients()
+        named = {topic.name: topic for topic in self._topics}
+        self._ends = Ends(self._kafka, {number: named[name] for number, name in epoch.topics.items()}, self.contract.source.isolation_level)
+        self._leader_epochs = LeaderEpochs(self._kafka, epoch.topics, self.places.name, self._still_ours)
+        options = self._source_options(epoch, max_records)
+        source, with_epochs = Source(self._kafka, epoch.topics, options), self._leader_epochs.with_epochs
         self._table = Table(self.contract, self.places, epoch, files, self._still_ours, self._refuse_lost, source, with_epochs)
         records = session.readStream.format("kafka").options(**options).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
@@ -222,9 +226,9 @@ class TableQuery:
     def _local(self) -> bool:
         return is_local(self.places.lake) and is_local(self.places.checkpoints)
 
-    def _state(self) -> TopicState:
-        self._topic = describe(self._kafka, self.contract.source.topic)  # read again: partitions may have been added
-        return topic_state(self._kafka, self._topic, self.contract.source.isolation_level)
+    def _state(self) -> tuple[TopicState, ...]:
+        self._topics = topics_of(self._kafka, self.contract.source)  # again: partitions and topics may have been added
+        return topic_states(self._kafka, self._topics, self.contract.source.isolation_level)
 
     def reopen(self) -> str | None:
         """Open a new epoch if the error that ended the query may be temporary: a lost executor, or a checkpoint deleted during the run.
@@ -254,16 +258,17 @@ class TableQuery:
             self.error = error
         return f"{failure.found} A new epoch is opened ({self._reopened} of {REOPENED_MAX})."
 
-    def _source_options(self, starts: Mapping[int, int], max_records: int | None) -> dict[str, str]:
-        source = self.contract.source
+    def _source_options(self, epoch: Epoch, max_records: int | None) -> dict[str, str]:
+        source, topics = self.contract.source, epoch.topics
+        starts = {name: {str(p): offset for p, offset in of_source(epoch.starts, number).items()} for number, name in topics.items()}
         options = {
             # Kafka refuses a call timeout below the request timeout. A user who sets the latter is responsible for both.
             **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
             **PROMPT,
             **LARGE,
             **self._kafka.for_spark(),
-            "subscribe": source.topic,
-            "startingOffsets": json.dumps({source.topic: {str(partition): offset for partition, offset in starts.items()}}),
+            "subscribe": ",".join(topics.values()),
+            "startingOffsets": json.dumps(starts),
             "failOnDataLoss": "true",
             "includeHeaders": "true",
             # Without it Spark also reads records of aborted transactions.
@@ -279,6 +284,7 @@ class TableQuery:
                 if self._stop.is_set():
                     raise StopRequested
                 assert self._table is not None
+                records = with_source(records, self._table.epoch.topics)
                 if self._direct is not None:
                     report = process_direct(records, number, self._table, self._direct)
                 else:
@@ -297,7 +303,9 @@ class TableQuery:
     def _ranges(self, number: int) -> str:
         with suppress(Exception):
             assert self._table is not None
-            plan = planned(self._table.files, self._table.epoch.checkpoint, number, self._table.starts)
+            epoch = self._table.epoch
+            numbers = {name: source for source, name in epoch.topics.items()}
+            plan = planned(self._table.files, epoch.checkpoint, number, self._table.starts, numbers)
             return f", offsets {' '.join(map(str, plan.ranges))}"
         return ""
 
@@ -372,7 +380,7 @@ class TableQuery:
 
     def _still_ours(self) -> None:
         self._refuse_lost()
-        still_the_same(self._kafka, self._topic, self.places.name)
+        still_the_same(self._kafka, self._topics, self.places.name)
 
     def ask_to_stop(self) -> None:
         """Stop after the current batch; no later batch starts."""
@@ -394,15 +402,14 @@ class TableQuery:
 
     def lag(self, report: BatchReport) -> int | None:
         """The number of offsets after the end of this batch; None if the broker does not answer. Call it from one thread only."""
-        return self._ends.lag(report.ends)
+        return self._ends.lag(report.ends) if self._ends is not None else None
 
     def finish(self) -> IngestError | None:
         """Append the missing ledger rows, unless the lock is lost, and release it; returns the error that ended the query, if any.
 
         Raises ModuleNotFoundError, after the release: it concerns all tables.
         """
-        self._ends.close()
-        self._leader_epochs.close()
+        self._close_clients()
         self._finished = not self._once
         # Before Spark stops, as a call in progress would get no answer, and before the lock is judged: a maintenance may find it lost.
         self._ahead.shutdown(cancel_futures=True)
@@ -425,6 +432,11 @@ class TableQuery:
             return failure or lost
         finally:
             self._release()
+
+    def _close_clients(self) -> None:
+        for client in (self._ends, self._leader_epochs):
+            if client is not None:
+                client.close()
 
     def _release(self) -> None:
         """Release the lock: this query can commit nothing more, so its table may be repaired while the run reads other tables."""

@@ -68,11 +68,11 @@ def classify(
 ) -> Classification:
     """Classify the offsets of one partition.
 
-    `lines` are those of the partition's batches (`Books.batches`), with the topic id of the scan. Their ranges must lie within the scan's
-    (else ValueError) and may overlap, as after a seek. `target`, `quarantine` and `removed` are one-dimensional integer arrays of offsets,
-    in any order: the rows of the target, the records of the quarantine in any state, and the rows that DELETE commits removed. Offsets
-    outside of all ranges are ignored. `isolation` is the level of today's contract, whose hash is `contract_hash`. A batch of another
-    contract counts as read at the other level if its record count fits only that level.
+    `lines` are those of the partition's batches (`Books.batches`), of the scan's topic. Their ranges must lie within the scan's (else
+    ValueError) and may overlap, as after a seek. `target`, `quarantine` and `removed` are one-dimensional integer arrays of offsets, in any
+    order: the rows of the target, the records of the quarantine in any state, and the rows that DELETE commits removed. Offsets outside of
+    all ranges are ignored. `isolation` is the level of today's contract, whose hash is `contract_hash`. A batch of another contract counts
+    as read at the other level if its record count fits only that level.
 
     Each finding concerns a batch. READ_DIFFERS: Kafka has another number of records in its range. ROW_WITHOUT_RECORD: the target has a row
     at a marker, or at an aborted or undecided record. QUARANTINED_WITHOUT_RECORD: the same for the quarantine. A hole or an expired offset

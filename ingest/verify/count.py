@@ -16,7 +16,7 @@ from ingest.ledger.books import Books
 from ingest.ledger.ledger_line import Line, OfTable
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
-from ingest.verify.balance import Finding, finding
+from ingest.verify.balance import Finding, finding, named
 from ingest.verify.deletions import Removed, explain
 
 # The first broken ids lead to the cause; a list of a thousand helps nobody.
@@ -126,10 +126,10 @@ class Account:
             for number, (key, wrong) in enumerate(sorted(held.wrong.items())):
                 places = _places(engine, held, self.lines[key]) if number < SHOWN_MAX else ""
                 what = _words(held.name, wrong, places)
-                yield finding("ROWS_DIFFER" if held is self.target else "QUARANTINE_DIFFERS", self.lines[key], what)
+                yield finding("ROWS_DIFFER" if held is self.target else "QUARANTINE_DIFFERS", self.lines[key], what, self.books)
             if held.strays:
                 each = (
-                    f"epoch {key.epoch} batch {key.batch} partition {key.partition}: {sums.rows}"
+                    f"epoch {key.epoch} batch {key.batch} {named(self.books, key.of)}: {sums.rows}"
                     for key, sums in [*held.strays.items()][:SHOWN_MAX]
                 )
                 more = "; …" if len(held.strays) > SHOWN_MAX else ""
@@ -196,10 +196,11 @@ def _places(engine: Engine, held: Held, line: Line) -> str:
     key, columns = line.posting.key, held.columns
     if key.batch == 0 or line.of_table != held.name:  # a rebuild's rows are of many batches
         return ""
-    where = f"`{columns.epoch}` = {key.epoch} AND `{columns.batch}` = {key.batch} AND `{columns.partition}` = {key.partition}"
+    of_key = zip(columns.position, (key.epoch, key.batch, key.source, key.partition), strict=False)
+    where = " AND ".join(f"`{column}` = {value}" for column, value in of_key)
     try:
         then, now = (
-            Intervals.of_offsets(positions(engine, At(held.at.path, version), columns, where).get(key.partition, ()))
+            Intervals.of_offsets(positions(engine, At(held.at.path, version), columns, where).get(key.of, ()))
             for version in (line.version, held.at.version)
         )
     except Unreadable:

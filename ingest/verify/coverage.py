@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ingest.delta.delta_sql import Engine
 from ingest.delta.posting import NOTHING, Key, Posting, Sums
 from ingest.kafka.intervals import EMPTY, Intervals
+from ingest.kafka.offsets import Partition
 from ingest.ledger.books import BEGIN, READ, read_books
 from ingest.runtime.places import Places
 from ingest.verify.count import Account, Held, account
@@ -16,73 +17,77 @@ from ingest.verify.count import Account, Held, account
 
 @dataclass(frozen=True)
 class Coverage:
-    """The offsets of one topic (by id) that the table accounts for, by partition.
+    """The offsets of some topics that the table accounts for, by partition.
 
-    `begins`: the lowest offset at which an epoch of this topic started. `whole`: offsets in batches of which it is known that no rows are
-    missing, and in accepted gaps. `ends`: the highest end of any batch. `known` is False if target or quarantine contains rows of batches
-    that are in neither ledger nor log: then nothing can be concluded about earlier offsets. `written_off` are the postings of what is
-    missing.
+    `begins`: the lowest offset at which an epoch started. `whole`: offsets in batches of which it is known that no rows are missing, and in
+    accepted gaps. `ends`: the highest end of any batch. `known` is False if target or quarantine contains rows of batches that are in
+    neither ledger nor log: then nothing can be concluded about earlier offsets. `written_off` are the postings of what is missing.
     """
 
-    begins: Mapping[int, int]
-    whole: Mapping[int, Intervals]
-    ends: Mapping[int, int]
+    begins: Mapping[Partition, int]
+    whole: Mapping[Partition, Intervals]
+    ends: Mapping[Partition, int]
     known: bool
     written_off: tuple[Posting, ...] = ()
 
-    def first_missing(self, partition: int) -> int:
+    def first_missing(self, of: Partition) -> int:
         """The first offset, from where reading started, that is not whole. If all are, the end of the whole offsets."""
-        begin = self.begins[partition]
-        covered = next(((start, end) for start, end in self.whole.get(partition, EMPTY) if start <= begin < end), None)
+        begin = self.begins[of]
+        covered = next(((start, end) for start, end in self.whole.get(of, EMPTY) if start <= begin < end), None)
         return begin if covered is None else covered[1]
 
 
-def coverage(engine: Engine, places: Places, topic_id: str) -> Coverage:
-    """Add up the tables as verify does. A missing table counts as empty. Raises Refused LOG_TORN, and Unreadable."""
+def coverage(engine: Engine, places: Places, numbers: Collection[int]) -> Coverage:
+    """Add up the tables as verify does, for the topics with these numbers. A missing table counts as empty.
+
+    Raises Refused LOG_TORN, and Unreadable.
+    """
     books = read_books(engine, places)
-    return covered(account(engine, places, books), topic_id)
+    return covered(account(engine, places, books), numbers)
 
 
-def covered(counted: Account, topic_id: str) -> Coverage:
-    """The coverage of a topic, from the comparison of tables and books."""
+def covered(counted: Account, numbers: Collection[int]) -> Coverage:
+    """The coverage of topics, from the comparison of tables and books."""
     books = counted.books
-    begins: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    whole: dict[int, Intervals] = {}
-    here = [line for line in books.of(*READ, *BEGIN, "gap", "write-off") if line.topic.id == topic_id]
+    begins: dict[Partition, int] = {}
+    ends: dict[Partition, int] = {}
+    whole: dict[Partition, Intervals] = {}
+    first: dict[int, int] = {}
+    here = [line for line in books.of(*READ, *BEGIN, "gap", "write-off") if line.posting.key.source in numbers]
     # In the order of the statements: what a seek has written off is whole again where later batches have read it.
     for line in sorted(here, key=lambda line: (line.id, line.posting.why != "write-off")):
-        at, partition = line.posting.range, line.posting.key.partition
+        at, key, of = line.posting.range, line.posting.key, line.posting.key.of
+        first[key.source] = min(key.epoch, first.get(key.source, key.epoch))
         if line.posting.why == "write-off":
-            written = counted.lines.get(line.posting.key)  # of a batch or a replay
+            written = counted.lines.get(key)  # of a batch or a replay
             lost = written.posting.range if written is not None else None
-            whole[partition] = whole.get(partition, EMPTY).minus(EMPTY if lost is None else Intervals.of([(lost.start, lost.end)]))
+            whole[of] = whole.get(of, EMPTY).minus(EMPTY if lost is None else Intervals.of([(lost.start, lost.end)]))
             continue
         if at is None:
             continue
-        if line.posting.key not in books.unsettled:
-            whole[partition] = Intervals.union([whole.get(partition, EMPTY), Intervals.of([(at.start, at.end)])])
+        if key not in books.unsettled:
+            whole[of] = Intervals.union([whole.get(of, EMPTY), Intervals.of([(at.start, at.end)])])
         if line.posting.why != "gap":
-            begins[partition] = min(at.start, begins.get(partition, at.start))
+            begins[of] = min(at.start, begins.get(of, at.start))
         if line.posting.why in READ:
-            ends[partition] = max(at.end, ends.get(partition, 0))
-    lacking = {**counted.target.missing, **counted.quarantine.missing}
-    for key in lacking:
-        if counted.lines[key].topic.id == topic_id and (lost := counted.lines[key].posting.range) is not None:
-            whole[key.partition] = whole.get(key.partition, EMPTY).minus(Intervals.of([(lost.start, lost.end)]))
-    first = min((line.posting.key.epoch for line in here), default=0)
-    if not any(line.posting.key.epoch == first and line.posting.why in ("first", "seek", "rebuild") for line in here):
-        begins = dict.fromkeys(begins, 0)  # the start of the first epoch is lost: it may have been any offset
+            ends[of] = max(at.end, ends.get(of, 0))
+    for key in {**counted.target.missing, **counted.quarantine.missing}:
+        if key.source in numbers and (lost := counted.lines[key].posting.range) is not None:
+            whole[key.of] = whole.get(key.of, EMPTY).minus(Intervals.of([(lost.start, lost.end)]))
+    # If the start of a topic's first epoch is lost, it may have been any offset.
+    keys = (line.posting.key for line in here if line.posting.why in ("first", "seek", "rebuild"))
+    sure = {key.source for key in keys if key.epoch == first[key.source]}
+    begins = {of: begin if of[0] in sure else 0 for of, begin in begins.items()}
     known = not (counted.target.strays or counted.quarantine.strays)
-    return Coverage(begins, whole, ends, known, tuple(_written_off(counted, topic_id)))
+    return Coverage(begins, whole, ends, known, tuple(_written_off(counted, numbers)))
 
 
-def _written_off(counted: Account, topic_id: str) -> list[Posting]:
-    """The postings that take what is missing of this topic out of the books, so that they balance while it is read again.
+def _written_off(counted: Account, numbers: Collection[int]) -> list[Posting]:
+    """The postings that take what is missing of these topics out of the books, so that they balance while it is read again.
 
     What an earlier seek has written off, or retention or an erasure removed, may be there again after a RESTORE: that is taken back. Else
-    the books would never balance again, also once it has been removed again. What is missing of another topic can never be read again, so
-    it stays a finding.
+    the books would never balance again, also once it has been removed again. What is missing of another topic is not read again, so it
+    stays a finding.
     """
     off: Counter[tuple[str, Key]] = Counter()
     for line in counted.books.of("write-off", "retention", "erasure"):
@@ -90,8 +95,8 @@ def _written_off(counted: Account, topic_id: str) -> list[Posting]:
         off["quarantine", line.posting.key] += line.posting.quarantine.rows
 
     def correction(held: Held, key: Key) -> Sums:
-        wrong, here = held.wrong.get(key, NOTHING), counted.lines[key].topic.id == topic_id
-        return -wrong if (here if wrong.rows >= 0 else wrong.rows >= off[held.name, key]) else NOTHING
+        wrong = held.wrong.get(key, NOTHING)
+        return -wrong if (key.source in numbers if wrong.rows >= 0 else wrong.rows >= off[held.name, key]) else NOTHING
 
     target, quarantine = counted.target, counted.quarantine
     keys = sorted({*target.wrong, *quarantine.wrong})

@@ -13,54 +13,46 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.decode.row_hash import HALF, Hashes, row_hashes
-from ingest.delta.delta_sql import At, DataFusion, Engine, quoted
-from ingest.delta.stored_rows import TARGET, of_epochs
-from ingest.verify.balance import Finding
+from ingest.delta.delta_sql import At, DataFusion, Engine
+from ingest.delta.stored_rows import QUARANTINE, TARGET
+from ingest.verify.balance import Finding, named
 from ingest.verify.count import SHOWN_MAX, Account
 
 # The number of hashes in memory at once: 1.6 GB. A larger table takes several passes.
 AT_ONCE = 200_000_000
 
 
-def doubled(
-    engine: Engine, counted: Account, ids: Sequence[str], topics: Mapping[int, str], hashes: list[Hashes] | None = None
-) -> Iterator[Finding]:
+def doubled(engine: Engine, counted: Account, ids: Sequence[str], hashes: list[Hashes] | None = None) -> Iterator[Finding]:
     """The findings ROW_TWICE and IN_BOTH.
 
     ROW_TWICE: an event id or a position of several rows, or a position of several quarantined records. IN_BOTH: a position in both tables,
-    unless the quarantined record is `replayed`. `ids` are the columns of the event id, `topics` the topic ids by epoch,
-    `hashes` those of all event ids, as `account` has them. Raises Unreadable.
+    unless the quarantined record is `replayed`. `ids` are the columns of the event id, `hashes` those of all event ids, as `account` has
+    them. Raises Unreadable.
     """
     target, quarantine = counted.target.at, counted.quarantine.at
     rows, records = counted.target.rows, counted.quarantine.rows
-    columns = [f"`{name}` AS k{number}" for number, name in enumerate(ids)]
-    at = f"`{TARGET.partition}` AS p, `{TARGET.offset}` AS o"
+
+    def place(row: Mapping[str, Any], source: str = "k0", partition: str = "k1", offset: str = "k2") -> str:
+        return f"{named(counted.books, (row[source], row[partition]))} offset {row[offset]}"
+
     if ids != ("_topic_id", TARGET.partition, TARGET.offset):
+        columns = [f"`{name}` AS k{number}" for number, name in enumerate(ids)]
+        at = f"`{TARGET.source}` AS s, `{TARGET.partition}` AS p, `{TARGET.offset}` AS o"
         for same in repeated(engine, f"SELECT {', '.join(columns)}, {at} FROM {{rows}}", len(ids), rows, hashes, rows=target):
             # Positions, not the id: proof files keep findings for good, and an id may name a person whose data is erased later.
-            places = ", ".join(f"partition {row['p']} offset {row['o']}" for row in same[:SHOWN_MAX])
+            places = ", ".join(place(row, *"spo") for row in same[:SHOWN_MAX])
             yield Finding("ROW_TWICE", f"{len(same)} rows in the target have the same event id: {places}")
-    names = sorted({*topics.values(), *(row["t"] for row in _topics_of(engine, quarantine, records))})
-    numbers = {topic: str(number) for number, topic in enumerate(names)}
-    of_target = f"SELECT {of_epochs(topics, numbers, '-1')} AS k0, `{TARGET.partition}` AS k1, `{TARGET.offset}` AS k2 FROM {{rows}}"
-    cases = " ".join(f"WHEN {quoted(topic)} THEN {number}" for topic, number in numbers.items())
-    in_quarantine = f"SELECT CASE topic_id {cases} ELSE -1 END AS k0, `partition` AS k1, `offset` AS k2 FROM {{records}}"
+    of_target, of_quarantine = (
+        f"SELECT `{columns.source}` AS k0, `{columns.partition}` AS k1, `{columns.offset}` AS k2 FROM {{{name}}}"
+        for columns, name in ((TARGET, "rows"), (QUARANTINE, "records"))
+    )
     for same in repeated(engine, of_target, 3, rows, rows=target):
-        yield Finding("ROW_TWICE", f"{_position(same[0], names)} has {len(same)} rows in the target")
+        yield Finding("ROW_TWICE", f"{place(same[0])} has {len(same)} rows in the target")
     if records:
-        for same in repeated(engine, in_quarantine, 3, records, records=quarantine):
-            yield Finding("ROW_TWICE", f"{_position(same[0], names)} is in quarantine {len(same)} times")
-        for row in _in_both(engine, of_target, f"{in_quarantine} WHERE state <> 'replayed'", rows=target, records=quarantine):
-            yield Finding("IN_BOTH", f"{_position(row, names)} is a row of the target and is in quarantine too")
-
-
-def _topics_of(engine: Engine, quarantine: At, records: int) -> list[dict[str, Any]]:
-    return engine.ask("SELECT DISTINCT topic_id AS t FROM {records}", records=quarantine) if records else []
-
-
-def _position(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    topic = names[row["k0"]] if row["k0"] >= 0 else "(epoch not known)"
-    return f"partition {row['k1']} offset {row['k2']} of topic id {topic}"
+        for same in repeated(engine, of_quarantine, 3, records, records=quarantine):
+            yield Finding("ROW_TWICE", f"{place(same[0])} is in quarantine {len(same)} times")
+        for row in _in_both(engine, of_target, f"{of_quarantine} WHERE state <> 'replayed'", rows=target, records=quarantine):
+            yield Finding("IN_BOTH", f"{place(row)} is a row of the target and is in quarantine too")
 
 
 def repeated(engine: Engine, sql: str, keys: int, size: int, known: list[Hashes] | None = None, **tables: At) -> list[list[dict[str, Any]]]:
@@ -84,7 +76,7 @@ def repeated(engine: Engine, sql: str, keys: int, size: int, known: list[Hashes]
     for row in alike:
         found.setdefault(tuple(row[name] for name in names), []).append(row)
     several = sorted((key for key, same in found.items() if len(same) > 1), key=repr)
-    return [sorted(found[key], key=lambda row: (row.get("p") or 0, row.get("o") or 0)) for key in several[:SHOWN_MAX]]
+    return [sorted(found[key], key=lambda row: [row.get(name) or 0 for name in "spo"]) for key in several[:SHOWN_MAX]]
 
 
 def _in_both(engine: Engine, of_target: str, in_quarantine: str, **tables: At) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from ingest.delta.delta_sql import At, Engine, Unreadable, arrow
 from ingest.kafka.intervals import Offsets
 from ingest.kafka.log.log_reader import Log, records_at
 from ingest.kafka.log.record_batch import Record
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Partition
 from ingest.ledger.ledger_line import Line
 from ingest.runtime.output import err_line
 from ingest.verify.balance import Finding
@@ -41,12 +41,12 @@ IDS_MAX = 1_000_000
 BATCH_ROWS, BATCH_BYTES = 10_000, 8 * 2**20
 KAFKA = pa.schema(
     [
-        *(("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS), ("partition", pa.int32()), ("offset", pa.int64())),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        *(("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS), ("source", pa.int16())),
+        *(("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))),
     ]
 )
 # The same columns as `Events` reads them.
-RECORD = ["__key", "__value", "__headers", "_partition", "_offset", "_kafka_timestamp"]
+RECORD = ["__key", "__value", "__headers", "_source", "_partition", "_offset", "_kafka_timestamp"]
 OFFSET = "__offset"
 
 Decode = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
@@ -62,9 +62,9 @@ class Gone:
     rows_too: bool
 
 
-def decoder(session: Callable[[], SparkSession], contract: Contract, topic_id: str) -> Decode:
+def decoder(session: Callable[[], SparkSession], contract: Contract, topic_ids: tuple[str, ...]) -> Decode:
     """Decode as the workers of a batch do, in this process. Says so and calls `session` if a row rule needs Spark."""
-    names, source = [*event_id_columns(contract), REASON, "_offset"], BatchSource(topic_id, 0, 0, datetime.now(UTC))
+    names, source = [*event_id_columns(contract), REASON, "_offset"], BatchSource(topic_ids, 0, 0, datetime.now(UTC))
 
     def renamed(found: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([found.column(name) for name in names], names=[*names[:-1], OFFSET])
@@ -93,7 +93,7 @@ def lost(
     engine: Engine,
     decode: Decode,
     reader: Log,
-    partition: int,
+    of: Partition,
     offsets: Offsets,
     target: str,
     ids: Sequence[str],
@@ -112,8 +112,8 @@ def lost(
     # must still be refused.
     left = [[each.range.start, each.range.end, each.rows, each.rows_too] for each in gone]
     for begin in range(0, len(offsets), IDS_MAX):
-        records = records_at(reader, partition, offsets[begin : begin + IDS_MAX])
-        found = [events for batch in batches(records, partition) for events in decode(batch)]
+        records = records_at(reader, of[1], offsets[begin : begin + IDS_MAX])
+        found = [events for batch in batches(records, of) for events in decode(batch)]
         missing = _missing(engine, found, target, ids, deleted, lines)
         for each in left:
             may_be = (offset for offset, reason in sorted(missing.items()) if reason or each[3])
@@ -123,7 +123,7 @@ def lost(
         for offset, reason in sorted(missing.items())[: SHOWN_MAX - shown]:
             what = "is in neither target nor quarantine, and its event id is not in the target"
             why = f" ({reason}: it belongs in quarantine)" if reason else ""
-            yield Finding("RECORD_LOST", what + why, partition=partition, start_offset=offset, end_offset=offset + 1)
+            yield Finding("RECORD_LOST", what + why, partition=of[1], start_offset=offset, end_offset=offset + 1)
         shown += len(missing)
         if shown >= SHOWN_MAX:
             return
@@ -166,12 +166,12 @@ def microseconds(milliseconds: int) -> int:
     return min(max(milliseconds * 1000, -(2**63)), 2**63 - 1)
 
 
-def batches(records: Iterable[Record], partition: int) -> Iterator[pa.RecordBatch]:
+def batches(records: Iterable[Record], of: Partition) -> Iterator[pa.RecordBatch]:
     """The records with the columns of KAFKA, some at a time."""
     taken: list[tuple[Any, ...]] = []
     size = 0
     for each in records:
-        given = structs(each.headers), partition, each.offset, microseconds(each.timestamp_ms)
+        given = structs(each.headers), *of, each.offset, microseconds(each.timestamp_ms)
         taken.append((each.key, each.value, *given))
         size += len(each.value or b"")
         if len(taken) == BATCH_ROWS or size >= BATCH_BYTES:

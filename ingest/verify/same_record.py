@@ -21,10 +21,12 @@ from ingest.decode.event_plan import BatchSource, event_plan
 from ingest.decode.events import TIME, Events
 from ingest.decode.row_hash import Hashes, row_hashes
 from ingest.delta.delta_sql import At, Engine, arrow
+from ingest.delta.row_sums import whole
 from ingest.delta.stored_rows import Columns
 from ingest.kafka.intervals import Intervals, Offsets
 from ingest.kafka.log.log_reader import Stretch
 from ingest.kafka.log.record_batch import Record
+from ingest.kafka.offsets import LANE_BITS, Partition, of_lane
 from ingest.verify.balance import Finding
 from ingest.verify.count import SHOWN_MAX
 from ingest.verify.lost_records import batches, for_workers, microseconds
@@ -84,43 +86,43 @@ def compared_ids(contract: Contract) -> tuple[str, ...]:
     return () if contract.event_id.kind == "position" else event_id_columns(contract)
 
 
-def stored(engine: Engine, table: At, columns: Columns, time: str, where: str, ids: Sequence[str]) -> dict[int, Contents]:
+def stored(engine: Engine, table: At, columns: Columns, time: str, where: str, ids: Sequence[str]) -> dict[Partition, Contents]:
     """The rows of a table that meet `where`, by partition. `time` is the column of the record's time. Raises Unreadable."""
-    names = [columns.partition, columns.offset, time, *ids]
+    names = [columns.source, columns.partition, columns.offset, time, *ids]
     sql = f"SELECT {', '.join(f'`{name}` AS c{number}' for number, name in enumerate(names))} FROM {{rows}} WHERE {where}"
-    found: dict[int, list[Contents]] = {}
+    found: dict[Partition, list[Contents]] = {}
     for batch in arrow(engine, sql, rows=table):
-        partitions, offsets = (np.asarray(batch.column(number)).astype(np.int64) for number in (0, 1))
-        times, hashes = _microseconds(batch.column(2)), row_hashes(batch.columns[3:])
-        for partition in np.unique(partitions):
-            here = partitions == partition
-            found.setdefault(int(partition), []).append(Contents(offsets[here], times[here], hashes[here] if hashes.size else hashes))
-    return {partition: Contents.of(parts) for partition, parts in found.items()}
+        sources, partitions, offsets = map(whole, batch.columns[:3])
+        times, hashes, lanes = _microseconds(batch.column(3)), row_hashes(batch.columns[4:]), sources << LANE_BITS | partitions
+        for each in np.unique(lanes).tolist():
+            here = lanes == each
+            found.setdefault(of_lane(each), []).append(Contents(offsets[here], times[here], hashes[here] if hashes.size else hashes))
+    return {of: Contents.of(parts) for of, parts in found.items()}
 
 
 class Records:
     """Collects the records of one partition while its log is read."""
 
-    def __init__(self, read: Callable[[Iterable[Record], int], Iterator[Contents]], partition: int) -> None:
-        self._read, self._partition = read, partition
+    def __init__(self, read: Callable[[Iterable[Record]], Iterator[Contents]]) -> None:
+        self._read = read
         self._parts: list[Contents] = []
 
     def see(self, stretch: Stretch) -> None:
         """Collect the records of a stretch, if it has some."""
         if stretch.batch is not None and not stretch.batch.control:
-            self._parts += self._read(stretch.batch.records(), self._partition)
+            self._parts += self._read(stretch.batch.records())
 
     def contents(self) -> Contents:
         """All records so far."""
         return Contents.of(self._parts)
 
 
-def reader_of(contract: Contract, topic_id: str) -> Callable[[Iterable[Record], int], Iterator[Contents]]:
+def reader_of(contract: Contract) -> Callable[[Iterable[Record]], Iterator[Contents]]:
     """What reads the times and event ids of a partition's records, as a batch's workers read them."""
     ids = compared_ids(contract)
     if not ids:
 
-        def times(records: Iterable[Record], _: int) -> Iterator[Contents]:
+        def times(records: Iterable[Record]) -> Iterator[Contents]:
             both = np.array([(each.offset, microseconds(each.timestamp_ms)) for each in records], np.int64).reshape(-1, 2)
             yield Contents(both[:, 0], both[:, 1], np.empty(0, np.uint64))
 
@@ -129,10 +131,10 @@ def reader_of(contract: Contract, topic_id: str) -> Callable[[Iterable[Record], 
     alone: dict[str, Any] = {"layout": Layout(), "conflicts": "batch"}
     if contract.event_id.kind != "columns":
         alone["source"] = contract.source.model_copy(update={"format": "raw"})
-    events = Events(event_plan(contract.model_copy(update=alone), BatchSource(topic_id, 0, 0, datetime.now(UTC)), ()))
+    events = Events(event_plan(contract.model_copy(update=alone), BatchSource((), 0, 0, datetime.now(UTC)), ()))
 
-    def times_and_ids(records: Iterable[Record], partition: int) -> Iterator[Contents]:
-        for batch in batches(records, partition):
+    def times_and_ids(records: Iterable[Record]) -> Iterator[Contents]:
+        for batch in batches(records, (0, 0)):  # no such id says where its record is
             for found in events.decode([for_workers(batch)]):
                 offsets = np.asarray(found.column("_offset"))
                 yield Contents(offsets, _microseconds(found.column(TIME)), row_hashes(found.column(name) for name in ids))

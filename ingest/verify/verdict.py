@@ -5,7 +5,7 @@ It writes nothing. On a local disk it uses another engine than the writer's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ingest.contract.columns import event_id_columns
@@ -16,7 +16,8 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine
 from ingest.delta.log_errors import table_missing
 from ingest.kafka.intervals import Intervals
-from ingest.ledger.books import Books, read_books
+from ingest.kafka.offsets import OffsetRange
+from ingest.ledger.books import BEGIN, Books, read_books
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.against_kafka import Reread
@@ -40,9 +41,9 @@ class Verified:
     """The result of verifying one table.
 
     `deletes` are the DELETE commits that removed rows. `pending` are the offsets that the newest epoch has yet to read again,
-    `gaps_accepted` the offsets that seeks left out, both as (partition, start, end). `unledgered` counts the statements that only the
-    tables' logs have. `rebuilt` is the first epoch of the newest rebuild (0: none); everything else is about the epochs from there on, but
-    for earlier gaps that the rebuild did not read either.
+    `gaps_accepted` those that seeks left out. `unledgered` counts the statements that only the tables' logs have. `rebuilt` is the first
+    epoch of the newest rebuild (0: none); everything else is about the epochs from there on, but for earlier gaps that the rebuild did not
+    read either.
     """
 
     table: str
@@ -52,8 +53,8 @@ class Verified:
     quarantine: TableRows
     deletes: tuple[Removed, ...]
     uncommitted: tuple[Uncommitted, ...]
-    pending: tuple[tuple[int, int, int], ...]
-    gaps_accepted: tuple[tuple[int, int, int], ...]
+    pending: tuple[OffsetRange, ...]
+    gaps_accepted: tuple[OffsetRange, ...]
     unledgered: int
     books: Books
     tables: Mapping[str, Snapshot]
@@ -82,7 +83,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         *check(books),
         *_not_known(before.transactions, places, books),
         *counted.findings(engine),
-        *doubled(engine, counted, event_id_columns(contract), books.topics, hashes),
+        *doubled(engine, counted, event_id_columns(contract), hashes),
     ]
     tables = {"ledger": ledger.snapshot}
     for held in (counted.target, counted.quarantine):
@@ -101,21 +102,24 @@ def _not_known(transactions: dict[str, int], places: Places, books: Books) -> It
 
 def _verified(places: Places, counted: Account, tables: Mapping[str, Snapshot], findings: list[Finding]) -> Verified:
     books = counted.books
-    newest = max(books.topics.items(), default=(0, ""))[1]
     uncommitted: dict[tuple[int, int], int] = {}
     for key, sums in counted.quarantine.uncommitted.items():
         uncommitted[key.epoch, key.batch] = uncommitted.get((key.epoch, key.batch), 0) + sums.rows
-    gaps = ((at.partition, at.start, at.end) for line in books.of("gap") if (at := line.posting.range) is not None)
+    # The next runs read no other topics than the newest epoch.
+    lines = (*books.of(*BEGIN), *books.batches)
+    topics = {line.posting.key.source for line in lines if line.posting.key.epoch == books.epochs[-1]}
+    to_reread = (OffsetRange(of[1], *offsets, source=of[0]) for of, offsets in sorted(pending(books).items()))
+    gaps = (at for line in books.of("gap") if (at := line.posting.range) is not None)
     return Verified(
         places.name,
         total(books),
-        len(books.topics),
+        len(books.epochs),
         counted.rows("target"),
         counted.rows("quarantine"),
         (*counted.target.removed, *counted.quarantine.removed),
         tuple(Uncommitted(*id, records) for id, records in sorted(uncommitted.items())),
-        tuple((partition, *offsets) for (topic, partition), offsets in sorted(pending(books).items()) if topic == newest),
-        (*_former_gaps(books, newest), *gaps),
+        tuple(each for each in to_reread if each.source in topics),
+        (*_former_gaps(books, topics), *gaps),
         books.late,
         books,
         tables,
@@ -125,9 +129,9 @@ def _verified(places: Places, counted: Account, tables: Mapping[str, Snapshot], 
     )
 
 
-def _former_gaps(books: Books, topic_id: str) -> Iterator[tuple[int, int, int]]:
-    """The gaps that were accepted before a rebuild, as far as the rebuild did not read them."""
+def _former_gaps(books: Books, topics: Collection[int]) -> Iterator[OffsetRange]:
+    """The gaps in these topics that were accepted before a rebuild, as far as the rebuild did not read them."""
     for line in books.former_gaps:
-        if line.topic.id == topic_id and (at := line.posting.range) is not None:
-            left_out = Intervals.of([(at.start, at.end)]).minus(books.covered(topic_id, at.partition))
-            yield from ((at.partition, start, end) for start, end in left_out)
+        if (at := line.posting.range) is not None and at.source in topics:
+            left_out = Intervals.of([(at.start, at.end)]).minus(books.covered(at.of))
+            yield from (OffsetRange(at.partition, *offsets, source=at.source) for offsets in left_out)

@@ -135,7 +135,7 @@ FINISH = "finish(table, SparkWriter(records.sparkSession), commit, clock, reread
 SET_TRANSACTION_ID = ("session.conf.set(APP_ID, batch_commit.app_id)", "session.conf.set(VERSION, str(batch_commit.id.txn_version))")
 SET_MARK = "session.conf.set(METADATA, batch_commit.to_json())\n    try:\n        yield"
 OUTER = f"session = SparkSession._instantiatedSession or session\n    {SET_TRANSACTION_ID[0]}"
-RANGE = "OffsetRange(p, starts.get(p, 0), end)"
+RANGE = "OffsetRange(of[1], starts.get(of, 0), end, source=of[0])"
 RAISE = "            raise\n        finally:\n            self._in_batch = False"
 LEDGER_FIRST = f"""from dataclasses import replace
 
@@ -168,12 +168,12 @@ TIMES = """    if contract.event_time:
 """
 ALL, NONE = "    condition = F.lit(True)\n", "    condition = F.lit(False)\n"
 BY_ID = "    for name in event_id_columns(contract):"
-BY_POSITION = '    for name in ("topic_id", "partition", "offset"):'
+BY_POSITION = '    for name in ("source", "partition", "offset"):'
 FENCES = 'for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):'
 ONLY_TARGET = 'for log, point in ((self.logs.target, "start_target_fenced"),):'
 ONLY_QUARANTINE = 'for log, point in ((self.logs.quarantine, "start_fenced"),):'
-UNDONE = "(undone := roll_back(state, writer.epoch)) is not None"
-START = "Start({p: newest.ends.get(p, 0) for p in sorted(partitions)})"
+UNDONE = "(undone := roll_back(state, writer.epoch, self._topics(state))) is not None"
+START = "newest.ends.get(of, firsts[of] if of[0] in joins else 0)"
 APP_ID = 'return f"oncelake/{pipeline}/{table}"'
 BYTES = 'F.col("__value").alias("value")'
 ORDER, LAST_FIRST = 'sort_by([(name, "ascending")', 'sort_by([(name, "descending")'
@@ -204,7 +204,7 @@ MUTANTS = {
     ),
     "offset ranges are taken from the data": one("I1", BATCH, PLAN, PLAN_FROM_DATA, plain, "expected to start"),
     "a start skips the first offset after the table's end": one(
-        "I2", "recovery/decision.py", START, START.replace("0) for", "-1) + 1 for"), killed_after_target, "expected to start"
+        "I2", "recovery/decision.py", START, "newest.ends.get(of, -1) + 1", killed_after_target, "expected to start"
     ),
     "no deduplication inside a batch": one("I3", BATCH, '"__rank = 1"', '"__rank >= 1"', plain, TWICE),
     "the MERGE does not search the target": one("I3", COMMIT, ALL + BY_ID, NONE + BY_ID, plain, TWICE),
@@ -227,7 +227,7 @@ MUTANTS = {
         "I5", BATCH, BYTES, 'F.lit(None).cast("binary").alias("value")', plain, "other bytes than Kafka holds"
     ),
     "a seek starts one offset too late": one(
-        "I6", "recovery/seek_offsets.py", "starts[partition] = start\n", "starts[partition] = start + 1\n", sought, "is lost", **LONELY
+        "I6", "recovery/seek_offsets.py", "starts[of] = start\n", "starts[of] = start + 1\n", sought, "is lost", **LONELY
     ),
     "the quarantine is written after the target": Mutant(
         "I7",
@@ -248,6 +248,7 @@ LATE = "integration/test_event_ids.py::test_late_events_are_not_lost_and_a_copy_
 EXPIRE = "integration/test_batch.py::test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written"
 LOCKED_OUT = "faults/test_two_drivers.py::test_a_second_driver_is_locked_out_until_the_holder_of_the_lock_is_killed"
 MADE_AGAIN = "faults/test_recreated_topic.py::test_a_recreated_topic_shorter_or_longer_is_refused_and_a_seek_reads_all_of_it"
+NUMBERS = "unit/recovery/test_numbering.py::test_"
 DRIFT = "faults/test_schema_drift.py::test_each_event_is_ignored_kept_or_quarantined_as_the_contract_says"
 SETTLED = f"{STARTS}a_restore_before_a_start_is_refused_until_a_seek_and_no_fence_settles_it"
 TAKES = f"{STARTS}a_roll_back_removes_uncommitted_records_that_will_be_re_read"
@@ -287,6 +288,13 @@ CAUGHT = {
         "or (",
     ),
     "a conflict ends the run": by(ANEW, "I3", COMMIT, "tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS))", "False"),
+    "the MERGE takes a record of another topic for its own": by(
+        "integration/test_direct_quarantine.py::test_records_enter_once_become_replayed_and_open_again_alike",
+        "I5",
+        COMMIT,
+        BY_POSITION,
+        BY_POSITION.replace('"source", ', ""),
+    ),
     "the MERGE is bounded by the event's time": by(LATE, "I3", COMMIT, BOUNDS, TIMES),
     "our own roll-back counts as removed rows": by(
         f"{STARTS}our_own_roll_back_does_not_count_as_a_delete",
@@ -299,13 +307,35 @@ CAUGHT = {
     "fields that the contract does not name are accepted": by(
         DRIFT, "I5", "decode/exact_json.py", 'if others and self._unknown == "quarantine":', "if False:"
     ),
-    "the topic's id is not compared": by(REFUSED, "I6", "recovery/decision.py", "if now.id != before.id else None", "if False else None"),
+    "the topic's id is not compared": by(REFUSED, "I6", "kafka/topic_state.py", "return self.id == before.id", "return True"),
     "expired records are not noticed": by(REFUSED, "I6", "recovery/decision.py", "if at < broker.bounds[p][0]]", "if False]"),
     "transaction ids that would expire are accepted": by(REFUSED, "I6", LOOK, RETENTION, "if False)"),
+    "a recreated topic gets a number that another topic has": by(
+        f"{NUMBERS}a_recreated_topic_gets_the_next_number_and_its_predecessor_keeps_its_own",
+        "I6",
+        "recovery/numbering.py",
+        "number = known[-1] if known else len(sources)",
+        "number = known[-1] if known else len(found)",
+    ),
+    "only the target says which numbers are taken": by(
+        "unit/recovery/test_model.py::test_a_named_schedule_loses_and_duplicates_nothing",
+        "I6",
+        "recovery/start_state.py",
+        "self.quarantine.sources, ",
+        "",
+    ),
+    "a topic that joins starts at its end": by(
+        "unit/recovery/test_topics_of_a_start.py::test_a_topic_that_joins_starts_at_its_first_record_and_an_added_partition_of_another_at_0",
+        "I6",
+        "recovery/decision.py",
+        "topics.firsts if topics is not None else {}",
+        "topics.ends if topics is not None else {}",
+    ),
     "a run continues on a recreated topic": by(MADE_AGAIN, "I6", "kafka/topic.py", 'if now.id in ("", topic.id):', "if True:"),
     "a roll-back selects by offsets only": by(
-        TAKES, "I7", "recovery/roll_back.py", "AND (epoch > {e} OR (epoch = {e} AND batch > {b})) ", ""
+        TAKES, "I7", "recovery/roll_back.py", " AND (epoch > {e} OR (epoch = {e} AND batch > {b}))", ""
     ),
+    "a roll-back takes the records of another topic": by(TAKES, "I7", "recovery/roll_back.py", "(source = {n} AND `", "(`"),
     "a committed batch is rolled back": by(TAKES, "I7", "recovery/roll_back.py", "batch > {b}", "batch >= {b}"),
     "no fence on the target": by(BEHIND, "I8", EPOCH, FENCES, ONLY_QUARANTINE),
     "no fence on the quarantine": by(BEHIND, "I8", EPOCH, FENCES, ONLY_TARGET),

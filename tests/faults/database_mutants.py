@@ -10,7 +10,7 @@ DATABASE_MUTANTS = (
     (
         "the event is not in the transaction of its row",
         "database/test_outbox_event.py::test_order_and_event_are_committed_together_or_not_at_all",
-        "58",
+        "I10",
         "delivery/outbox/event.py",
         "        core.execute(_STORE",
         '        core.engine.connect().execution_options(isolation_level="AUTOCOMMIT").execute(_STORE',
@@ -18,7 +18,7 @@ DATABASE_MUTANTS = (
     (
         "an event takes no lock of its aggregate",
         "database/test_outbox_event.py::test_events_of_an_aggregate_are_numbered_in_the_order_in_which_their_transactions_commit",
-        "58",
+        "I10",
         "delivery/outbox/event.py",
         '.select_from(select(_lock).subquery("locked"))',
         "",
@@ -26,7 +26,7 @@ DATABASE_MUTANTS = (
     (
         "a record's key is not its aggregate",
         "database/test_relay.py::test_events_are_published_in_order_as_debezium_would_and_marked_with_their_offsets",
-        "58",
+        "I10",
         "delivery/outbox/unpublished.py",
         "self.aggregate_id.encode(), [",
         "self.event_id.encode(), [",
@@ -34,7 +34,7 @@ DATABASE_MUTANTS = (
     (
         "every relay leads",
         f"{RELAYS}of_three_relays_one_leads_and_when_it_dies_another_takes_over",
-        "58",
+        "I10",
         "delivery/outbox/leadership.py",
         "            if not taken:",
         "            if False:",
@@ -42,7 +42,7 @@ DATABASE_MUTANTS = (
     (
         "the next leader does not fence the former one",
         f"{RELAYS}a_paused_relay_that_wakes_up_behind_its_successor_publishes_nothing",
-        "58",
+        "I10",
         "delivery/outbox/leadership.py",
         'ExactlyOnce(f"oncelake-outbox-{identity}"',
         'ExactlyOnce(f"oncelake-outbox-{identity}-{id(self)}"',
@@ -50,7 +50,7 @@ DATABASE_MUTANTS = (
     (
         "a sink does not compare the epoch of its claim",
         "database/test_sink.py::test_an_owner_that_is_overtaken_in_the_middle_of_its_work_is_fenced_and_nothing_is_doubled",
-        "59",
+        "I11",
         "delivery/sink/claims.py",
         "sink_offset.c.epoch == claim.epoch, sink_offset.c.next_offset == claim.next_offset",
         "sink_offset.c.epoch >= 0",
@@ -58,7 +58,7 @@ DATABASE_MUTANTS = (
     (
         "a sink takes every event id for a new one",
         "database/test_sink.py::test_copies_within_a_batch_across_batches_and_across_partitions_are_stored_once_and_counted",
-        "59",
+        "I11",
         "delivery/sink/store.py",
         " if row.duplicates == copies[row.event_id]}",
         "}",
@@ -66,7 +66,7 @@ DATABASE_MUTANTS = (
     (
         "each send of a call has another key",
         f"{CALLS}an_unknown_outcome_is_settled_by_a_look_up_or_by_the_key",
-        "60",
+        "I12",
         "delivery/effects/calls.py",
         SEND,
         SEND.replace("row.event_id", 'f"{row.event_id}-{row.attempts}"'),
@@ -74,7 +74,7 @@ DATABASE_MUTANTS = (
     (
         "a worker calls although its lease has ended",
         f"{CALLS}a_worker_that_was_paused_beyond_its_lease_does_not_call",
-        "60",
+        "I12",
         "delivery/effects/calls.py",
         "        if uptime() > until:",
         "        if False:",
@@ -82,7 +82,7 @@ DATABASE_MUTANTS = (
     (
         "a key is sent although the API may have forgotten it by now",
         f"{CALLS}a_key_that_was_forgotten_while_the_call_waited_for_its_turn_is_not_sent_again",
-        "60",
+        "I12",
         "delivery/effects/calls.py",
         "self._send(row, stop, key_until if key_known else math.inf)",
         "self._send(row, stop)",
@@ -90,7 +90,7 @@ DATABASE_MUTANTS = (
     (
         "the database's clock alone says how old a call is",
         f"{CALLS}a_databases_clock_that_was_set_back_does_not_prolong_the_validity_of_a_key",
-        "60",
+        "I12",
         "delivery/effects/effect_row.py",
         "age_s + max(moved_s, 0)",
         "age_s",
@@ -98,7 +98,7 @@ DATABASE_MUTANTS = (
     (
         "a record is acknowledged before its call is settled",
         "database/test_effects_consumer.py::test_a_stop_while_the_api_is_down_leaves_records_unacknowledged_for_the_next_run",
-        "60",
+        "I12",
         "delivery/effects/effect_consumer.py",
         "                stuck.add(place)",
         "                pass",

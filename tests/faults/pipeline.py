@@ -63,6 +63,11 @@ def with_jvm(*options: str) -> dict[str, str]:
     return {"INGEST_DRIVER_JAVA_OPTIONS": " ".join(quick), "INGEST_DRIVER_MEMORY": "1g", "INGEST_MASTER": "local[2]"}
 
 
+def ranges(batch: OracleCommit) -> dict[int, tuple[int, int]]:
+    """The ranges of a batch, by partition of its one topic."""
+    return {partition: each for (_, partition), each in batch.ranges.items()}
+
+
 def _without_rows(path: Path) -> bool:
     try:
         return int(parquet.read_metadata(path).num_rows) == 0
@@ -233,7 +238,7 @@ class Pipeline:
 
     def ends(self) -> dict[int, int]:
         """The end offsets of the newest batch, by partition."""
-        return {partition: end for partition, (_, end) in self.batches()[-1].ranges.items()}
+        return {partition: end for partition, (_, end) in ranges(self.batches()[-1]).items()}
 
     def restore(self, kind: str, version: int, table: str | None = None) -> int:
         """Let another engine restore one of the tables; return the version of that commit."""
@@ -256,6 +261,6 @@ class Pipeline:
     def judge(self, table: str | None = None, *, kafka: KafkaView | None = None, **changes: Any) -> OracleVerdict:
         """The oracle's verdict, against the records in Kafka now or those read earlier (`kafka`)."""
         name = table or self.tables[0]
-        run = JudgedRun(self.lake, "shop", name, self.topic, ("order_id",), PAYLOAD, tuple(self.manifests), refused_kinds=REFUSED)
+        run = JudgedRun(self.lake, "shop", name, (self.topic,), ("order_id",), PAYLOAD, tuple(self.manifests), refused_kinds=REFUSED)
         run = replace(run, **changes)
         return judge_live(run, self.bootstrap_servers) if kafka is None else judge(run, kafka)

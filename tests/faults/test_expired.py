@@ -19,7 +19,7 @@ from ingest.lab.oracle.sources import EventId, KafkaView
 from ingest.lab.samples.shop import Shop
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import until
-from tests.faults.pipeline import Pipeline
+from tests.faults.pipeline import Pipeline, ranges
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -37,7 +37,7 @@ def test_records_that_expire_before_a_batch_is_repeated_are_reported_exactly_or_
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
     lake.crash(f"{point}:kill@3")
-    start = lake.batches()[0].ranges[0][1]
+    start = ranges(lake.batches()[0])[0][1]
     before = ids(lake.shown())
     client = KafkaAdminClient(bootstrap_servers=lake.bootstrap_servers)
     client.delete_records({TopicPartition(lake.topic, 0): start + EXPIRED})
@@ -66,7 +66,7 @@ def test_records_compacted_before_a_batch_is_repeated_are_lost_only_if_it_was_un
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=60)
     lake.crash(f"{point}:kill@3")
-    first, done, end = {p: end for p, (_, end) in lake.batches()[0].ranges.items()}, lake.ends(), lake.planned(3)
+    first, done, end = {p: end for p, (_, end) in ranges(lake.batches()[0]).items()}, lake.ends(), lake.planned(3)
     quarantine = set(select(lake.delta("quarantine"), ["partition", "offset"]))
     known = {place: record for place, record in lake.shown().records.items() if first[place[0]] <= place[1] < end[place[0]]}
     with_id = {place: record.event_id[0] for place, record in known.items() if record.event_id}

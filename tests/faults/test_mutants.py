@@ -27,7 +27,7 @@ from tests.faults.code_mutants import (
 )
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import REPOSITORY
-from tests.faults.pipeline import Pipeline
+from tests.faults.pipeline import Pipeline, ranges
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -49,7 +49,7 @@ def of_batches_done(lake: Pipeline, findings: Sequence[str]) -> list[str]:
     """The findings without those about unread records: positions after the end offsets of the target's batches."""
     ends: dict[int, int] = {}
     for commit in lake.batches():
-        ends |= {partition: max(end, ends.get(partition, 0)) for partition, (_, end) in commit.ranges.items()}
+        ends |= {partition: max(end, ends.get(partition, 0)) for partition, (_, end) in ranges(commit).items()}
     places = [re.search(r"partition (\d+) offset (\d+)", finding) for finding in findings]
     return [f for f, at in zip(findings, places, strict=True) if at is None or int(at[2]) < ends.get(int(at[1]), 0)]
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from ingest.lab.oracle.oracle_tables import select
 from ingest.lab.oracle.sources import EventId
 from tests.faults.conftest import PipelineFactory
-from tests.faults.pipeline import Pipeline
+from tests.faults.pipeline import Pipeline, ranges
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -98,7 +98,7 @@ def struck(lake: Pipeline, batch: int, commit_beside: Callable[[DeltaTable], obj
 
 def picked(lake: Pipeline, batch: int) -> tuple[list[EventId], list[EventId]]:
     """Ids of rows in partition 0 from the batch before: five with copies in this batch, and five without any later copy."""
-    done = lake.batches()[-1].ranges
+    done = ranges(lake.batches()[-1])
     planned = lake.planned(batch)
     shown = lake.shown().records.items()
     later = {record.event_id for (partition, offset), record in shown if offset >= done[partition][1]}

@@ -10,6 +10,7 @@ from kafka.admin import NewPartitions
 
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import until
+from tests.faults.pipeline import ranges
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -26,12 +27,12 @@ def test_partitions_added_while_running_are_read_from_their_first_record(pipelin
 
     def read() -> bool:
         assert driver.process.poll() is None, driver.said
-        return any(3 in commit.ranges and commit.ranges[3][1] > 0 for commit in lake.commits())
+        return any(ranges(commit).get(3, (0, 0))[1] > 0 for commit in lake.commits())
 
     until(read, "a batch with records of an added partition")
     driver.signal(signal.SIGTERM)
     driver.ended(0)
     lake.complete()
-    first = {partition: next(c.ranges[partition] for c in lake.commits() if partition in c.ranges) for partition in range(4)}
+    first = {partition: next(ranges(c)[partition] for c in lake.commits() if partition in ranges(c)) for partition in range(4)}
     assert {partition: start for partition, (start, _) in first.items()} == dict.fromkeys(range(4), 0)
     lake.judge().assert_clean()

@@ -50,7 +50,7 @@ def story(shared_pipeline: PipelineFactory, broker: Broker) -> Story:
     written = {kind: pipeline.written("target", kind) + pipeline.written("quarantine", kind) for kind in TOPICS}
     write_contracts(pipeline.project, topics, max_share=0.5)
     pipeline.complete()
-    verdicts = {k: pipeline.judge(k, topic=topics[k], id_columns=(ID[k],), payload_columns=PAYLOAD[k]) for k in TOPICS}
+    verdicts = {k: pipeline.judge(k, topics=(topics[k],), id_columns=(ID[k],), payload_columns=PAYLOAD[k]) for k in TOPICS}
     lakes = {kind: Lake.read(pipeline.lake / "shop" / kind, (ID[kind],), ()) for kind in TOPICS}
     return Story(pipeline, refused, written, verdicts, lakes)
 

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.faults.conftest import PipelineFactory
-from tests.faults.pipeline import Pipeline
+from tests.faults.pipeline import Pipeline, ranges
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -89,7 +89,7 @@ def test_with_the_targets_log_cleaned_up_start_and_seek_use_the_ledgers_offsets(
     lake.produce(1500, poison=20, seed=2)
     shutil.rmtree(lake.checkpoints)
     lake.complete()
-    assert {partition: start for partition, (start, _) in lake.batches()[0].ranges.items()} == ends
+    assert {partition: start for partition, (start, _) in ranges(lake.batches()[0]).items()} == ends
     lake.seek("earliest")
     lake.produce(500, seed=3)
     lake.complete()

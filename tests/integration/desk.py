@@ -54,9 +54,9 @@ class Desk:
         if self.direct is not None:
             self.direct = DirectWriter(self.contract)  # as a new process has
         session = None if self.direct is not None else self.session
-        epoch = open_epoch(session, self.contract, self.places, lambda: broker, seeking, writer=self.direct)
+        epoch = open_epoch(session, self.contract, self.places, lambda: (broker,), seeking, writer=self.direct)
         self.number = 0
-        self.ends = {**self.ends, **epoch.starts}
+        self.ends = {**self.ends, **{partition: start for (_, partition), start in epoch.starts.items()}}
         return Table(self.contract, self.places, epoch, LocalFiles())
 
     def rival(self) -> Desk:
@@ -76,7 +76,7 @@ class Desk:
         rows = []
         for partition, value, key in records:
             raw = value.encode() if isinstance(value, str) else value
-            rows.append((key, raw, self.topic, partition, self.ends[partition], KAFKA_TIME, None))
+            rows.append((key, raw, self.topic, max(self.table.epoch.topics), partition, self.ends[partition], KAFKA_TIME, None))
             self.ends[partition] += 1
         return self.session.createDataFrame(rows, SCHEMA)
 

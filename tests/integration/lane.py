@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,7 +21,7 @@ from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe, topic_state
+from ingest.kafka.topic import current_states, describe, topics_of
 from ingest.ledger.books import joined
 from ingest.ledger.ledger_line import Line
 from ingest.ledger.ledger_reader import ledger_lines
@@ -42,12 +43,13 @@ DEADLINE_S = 60
 
 
 class Record(NamedTuple):
-    """A record to send. Text is encoded as UTF-8."""
+    """A record to send, to the contract's first topic if `topic` is empty. Text is encoded as UTF-8."""
 
     value: bytes | str | None
     partition: int = 0
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes]] = ()
+    topic: str = ""
 
 
 class Lane:
@@ -67,6 +69,11 @@ class Lane:
     def _writer(self) -> Writer:
         return Writer.AUTO if self.auto else Writer.DIRECT if self.direct else Writer.SPARK
 
+    @property
+    def topic(self) -> str:
+        """The contract's first topic."""
+        return self.contract.source.names[0]
+
     def send(self, *records: Record | str) -> None:
         """Send without a transaction, so that offsets have no gaps."""
         producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all", max_request_size=11 * 2**20)
@@ -75,7 +82,7 @@ class Lane:
 
     def transaction(self, *records: Record | str, commit: bool = True) -> None:
         """Send in a transaction. Committed or aborted, it leaves a marker in each partition that it wrote to."""
-        name = f"{self.contract.source.topic}-{id(records)}"
+        name = f"{self.topic}-{id(records)}"
         producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all", transactional_id=name)
         producer.init_transactions()
         producer.begin_transaction()
@@ -90,15 +97,15 @@ class Lane:
         for each in records:
             record = Record(each) if isinstance(each, str) else each
             value = record.value.encode() if isinstance(record.value, str) else record.value
-            topic = self.contract.source.topic
+            topic = record.topic or self.topic
             producer.send(topic, value, key=record.key, partition=record.partition, headers=list(record.headers)).get(timeout=30)
 
     def run(self, max_records: int | None = None, upkeep: Upkeep | None = None) -> list[BatchReport]:
         """Read all available records, as `ingest run --once` does. Raises the error that stopped the query."""
         reports: list[BatchReport] = []
         kafka = KafkaOptions(self.bootstrap_servers)
-        topic = describe(kafka, self.contract.source.topic)
-        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append, upkeep, writer=self._writer)
+        topics = topics_of(kafka, self.contract.source)
+        self.query = query = TableQuery(self.contract, self.places, kafka, topics, reports.append, upkeep, writer=self._writer)
         query.start(self.session, Trigger(once=True), max_records)
         while not query.poll() or query.reopen() is not None:
             time.sleep(0.02)
@@ -109,11 +116,9 @@ class Lane:
 
     def seek(self, to: Aim | Kind = "table", *, accept_gap: bool = False, offsets: dict[int, int] | None = None) -> Epoch:
         """Seek, as `ingest seek` does."""
-        kafka, level = KafkaOptions(self.bootstrap_servers), self.contract.source.isolation_level
-        topic = describe(kafka, self.contract.source.topic)
-        aim = to if isinstance(to, Aim) else Aim(to, tuple((offsets or {}).items()))
+        broker = partial(current_states, KafkaOptions(self.bootstrap_servers), self.contract.source)
+        aim = to if isinstance(to, Aim) else Aim(to, tuple((("", partition), offset) for partition, offset in (offsets or {}).items()))
         with table_lock.holding(self.session, self.places):
-            broker = lambda: topic_state(kafka, topic, level)  # noqa: E731
             epoch = open_epoch(self.session, self.contract, self.places, broker, Seeking(aim, accept_gap, f"--to {aim.kind}"))
             epoch.finish()
             return epoch
@@ -196,15 +201,15 @@ class Lane:
     def admin(self) -> KafkaAdminClient:
         return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
 
-    def expire(self, before: int, partition: int = 0) -> None:
+    def expire(self, before: int, partition: int = 0, topic: str = "") -> None:
         """Make Kafka delete the records before this offset."""
         client = self.admin()
-        client.delete_records({TopicPartition(self.contract.source.topic, partition): before})
+        client.delete_records({TopicPartition(topic or self.topic, partition): before})
         client.close()
 
-    def make_topic_again(self) -> None:
+    def make_topic_again(self, topic: str = "") -> None:
         """Delete and recreate the topic, with one partition."""
-        client, topic = self.admin(), self.contract.source.topic
+        client, topic = self.admin(), topic or self.topic
         client.delete_topics([topic])
         deadline = time.monotonic() + DEADLINE_S
         while True:

@@ -15,10 +15,10 @@ from ingest.contract.definition import Contract
 from ingest.decode.decoder import decode
 from ingest.decode.event_plan import BatchSource
 
-SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+SCHEMA = "key binary, value binary, topic string, source int, partition int, offset bigint, timestamp timestamp, "
 SCHEMA += "headers array<struct<key:string,value:binary>>"
 KAFKA_TIME = datetime(2025, 1, 2, 3, 4, 5, 678000, UTC)
-SOURCE = BatchSource("topic-id", 3, 2, datetime(2025, 1, 2, 3, 5, 0, 123456, UTC))
+SOURCE = BatchSource(("topic-id",), 3, 2, datetime(2025, 1, 2, 3, 5, 0, 123456, UTC))
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -42,7 +42,7 @@ def kafka_frame(
         raw = value.encode() if isinstance(value, str) else value
         key = keys[offset] if keys else None
         with_headers = headers[offset] if headers else None
-        rows.append((key, raw, "events", 0, offset, KAFKA_TIME, with_headers))
+        rows.append((key, raw, "events", 0, 0, offset, KAFKA_TIME, with_headers))
     return spark.createDataFrame(rows, SCHEMA)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.delta.delta_sql import DataFusion, Spark
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe
+from ingest.kafka.topic import topics_of
 from ingest.verify.against_kafka import Reread, against_kafka
 from ingest.verify.verdict import verify
 from tests.integration.lane import Lane, Record, order
@@ -22,11 +22,11 @@ MakeLane = Callable[..., Lane]
 def reread(lane: Lane) -> Reread:
     """The result of both engines, which must be the same."""
     kafka = KafkaOptions(lane.bootstrap_servers)
-    topic = describe(kafka, lane.contract.source.topic)
+    topics = topics_of(kafka, lane.contract.source)
     engines = DataFusion(), Spark(lane.session)
     counted = [(engine, verify(engine, lane.contract, lane.places)) for engine in engines]
     here, in_spark = (
-        against_kafka(engine, lambda: lane.session, lane.contract, lane.places, kafka, topic, each.books) for engine, each in counted
+        against_kafka(engine, lambda: lane.session, lane.contract, lane.places, kafka, topics, each.books) for engine, each in counted
     )
     assert here == in_spark
     return here

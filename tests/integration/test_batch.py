@@ -48,7 +48,7 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_ranges_even_wi
         [(7, 9)],
         [(9, 12)],
     ]
-    assert {(batch_commit.topic.id != "", batch_commit.contract_hash) for _, batch_commit in commits} == {(True, one.contract.hash)}
+    assert {(batch_commit.topic(0).id != "", batch_commit.contract_hash) for _, batch_commit in commits} == {(True, one.contract.hash)}
     assert len({batch_commit.writer for _, batch_commit in commits}) == 4, "one writer per start"
     assert one.ids() == ["a", "b", "c"]
     # read, inserted, present, duplicate, quarantined, gap
@@ -101,7 +101,7 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
     assert sorted((r["partition"], r["offset"], r["kafka_timestamp"]) for r in rows) == sorted(map(tuple, sent))
     assert {r["state"] for r in rows} == {"open"}
     assert [len(commit.added) for commit, _ in one.batches("quarantine")] == [1], "a small batch leaves one file, even for two partitions"
-    topic = one.batches()[0][1].topic
+    topic = one.batches()[0][1].topic(0)
     assert {(r["topic"], r["topic_id"], r["epoch"], r["batch"]) for r in rows} == {(topic.name, topic.id, 1, 2)}
     assert one.target().count() == 0
 

@@ -16,7 +16,7 @@ import pytest
 
 from ingest.cli.seek import parse_aim
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe
+from ingest.kafka.topic import topics_of
 from ingest.recovery.seek_offsets import Aim
 from ingest.runtime.errors import InvalidInput
 from tests.integration.lane import Lane, Record, order, two_batches
@@ -57,17 +57,18 @@ def test_a_seek_accepts_a_word_offsets_or_a_time(lane: MakeLane) -> None:
     moment = datetime.now(UTC)
     one.send(order("c"))
     kafka = KafkaOptions(one.bootstrap_servers)
-    topic = describe(kafka, one.contract.source.topic)
+    topics = topics_of(kafka, one.contract.source)
+    name = one.topic
     for word in ("table", "earliest", "latest"):
-        assert parse_aim(word, kafka, topic) == Aim(word)
-    assert parse_aim("0:1200,1:900", kafka, topic) == Aim("offsets", ((0, 1200), (1, 900)))
+        assert parse_aim(word, kafka, topics) == Aim(word)
+    assert parse_aim("0:1200,1:900", kafka, topics) == Aim("offsets", (((name, 0), 1200), ((name, 1), 900)))
     zoned, plain = moment.isoformat(), moment.replace(tzinfo=None).isoformat()
     for text in (zoned, plain):
-        assert parse_aim(text, kafka, topic) == Aim("offsets", ((0, 1), (1, 1))), "a time without a zone is UTC"
-    assert parse_aim("2001-01-01", kafka, topic) == Aim("offsets", ((0, 0), (1, 0)))
+        assert parse_aim(text, kafka, topics) == Aim("offsets", (((name, 0), 1), ((name, 1), 1))), "a time without a zone is UTC"
+    assert parse_aim("2001-01-01", kafka, topics) == Aim("offsets", (((name, 0), 0), ((name, 1), 0)))
     for text in ("yesterday", "0:x", "0:1:2", ""):
         with pytest.raises(InvalidInput, match="AIM_INVALID"):
-            parse_aim(text, kafka, topic)
+            parse_aim(text, kafka, topics)
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ CONFS = (writer.APP_ID, writer.VERSION, writer.METADATA)
 
 def rows(desk: Desk, batch_commit: BatchCommit, *values: str) -> DataFrame:
     """Rows with the target's columns, as a batch passes them to the MERGE."""
-    events = decode(desk.frame(*values), desk.contract, BatchSource(TOPIC_ID, batch_commit.id.epoch, batch_commit.id.number, KAFKA_TIME))
+    events = decode(desk.frame(*values), desk.contract, BatchSource((TOPIC_ID,), batch_commit.id.epoch, batch_commit.id.number, KAFKA_TIME))
     return events.select(*(field.name for field in target_fields(desk.contract)))
 
 

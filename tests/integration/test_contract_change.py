@@ -16,7 +16,7 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.delta.writer import alter as apply
 from ingest.delta.writer import create_tables
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe, topic_state
+from ingest.kafka.topic import current_states
 from ingest.observe.table_status import Status, status
 from ingest.run.alter import alter, differences
 from ingest.runtime.errors import Refused, RunStopped
@@ -42,8 +42,7 @@ def columns(*names_and_types: tuple[str, str, bool]) -> list[dict[str, Any]]:
 def shown(lane: Lane) -> Status:
     """The status that `ingest status` shows, with the real broker."""
     kafka = KafkaOptions(lane.bootstrap_servers)
-    topic = describe(kafka, lane.contract.source.topic)
-    return status(lane.contract, lane.places, lambda: topic_state(kafka, topic, lane.contract.source.isolation_level), None)
+    return status(lane.contract, lane.places, current_states(kafka, lane.contract.source), None)
 
 
 ID = ("id", "STRING", False)

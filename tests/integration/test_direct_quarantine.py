@@ -35,19 +35,24 @@ pytestmark = pytest.mark.integration
 
 NOWHERE = Snapshots(Snapshot("", 0, ""), Snapshot("", 0, ""))
 SCHEMA = to_arrow_schema(T.StructType(list(QUARANTINE_FIELDS)), timezone="UTC")
-POSITIONS = pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+POSITIONS = pa.schema([("source", pa.int16()), ("partition", pa.int32()), ("offset", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 Position = tuple[str, int, int]
+# By number.
+TOPICS = ("a", "b", "it's {b}")
 
 
 def records(positions: Sequence[Position], batch: int) -> pa.Table:
     """Refused records of a batch. Every other one has headers."""
     at = datetime(2026, 1, 1, 0, 0, batch, 7, UTC)
-    same = {"topic": "orders", "reason_code": "empty", "contract_hash": "h", "source": 0, "epoch": 1, "batch": batch}
+    same = {"topic": "orders", "reason_code": "empty", "contract_hash": "h", "epoch": 1, "batch": batch}
     same |= {"state": "open", "state_changed_at": at, "state_by": f"batch {batch}"}
     rows = []
     for topic, partition, offset in positions:
         headers = [{"key": "h", "value": b"\x00"}, {"key": None, "value": None}] if offset % 2 else None
-        rows.append({"topic_id": topic, "partition": partition, "offset": offset, "value": b"{", "headers": headers, **same})
+        number = TOPICS.index(topic)
+        rows.append(
+            {"topic_id": topic, "source": number, "partition": partition, "offset": offset, "value": b"{", "headers": headers, **same}
+        )
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
@@ -80,7 +85,10 @@ class Both:
     def replayed(self, *positions: Position) -> None:
         """Mark these, at a time of their own each, through the protocol of both writers."""
         self.number += 1
-        rows = [(topic, partition, offset, datetime(2026, 2, 1, 0, 0, offset, tzinfo=UTC)) for topic, partition, offset in positions]
+        rows = [
+            (TOPICS.index(topic), partition, offset, datetime(2026, 2, 1, 0, 0, offset, tzinfo=UTC))
+            for topic, partition, offset in positions
+        ]
         given = pa.Table.from_pylist([dict(zip(POSITIONS.names, row, strict=True)) for row in rows], POSITIONS)
         writers: list[TableWriter] = [SparkWriter(self.session), self.direct]
         for writer, places in zip(writers, self.places, strict=True):

@@ -62,7 +62,7 @@ def test_a_first_start_commits_its_offsets_and_a_restart_continues_where_the_tab
     one.batch(order("a"), "{")
     one.table.epoch.ledger.append()
     one.table = one.open()
-    assert one.table.epoch.starts == {0: 2} and Path(one.table.epoch.checkpoint).name == "2"
+    assert one.table.epoch.starts == {(0, 0): 2} and Path(one.table.epoch.checkpoint).name == "2"
     one.batch(order("a"), order("b"))
     assert statements(one)[2:] == ["batch 1/2", "fence 2/0", "batch 2/2"]
     assert statements(one, "quarantine")[1:] == ["batch 1/2", "fence 2/0"]
@@ -75,9 +75,9 @@ def test_a_first_start_commits_its_offsets_and_a_restart_continues_where_the_tab
 def test_after_a_start_from_latest_that_read_nothing_the_next_has_the_same_offsets(desk: MakeDesk) -> None:
     """Otherwise records that arrived in between would be skipped silently."""
     one = desk(source={"starting_offsets": "latest"})
-    assert one.table.epoch.starts == {0: FAR}
+    assert one.table.epoch.starts == {(0, 0): FAR}
     one.far = FAR + 5
-    assert one.open().epoch.starts == {0: FAR}
+    assert one.open().epoch.starts == {(0, 0): FAR}
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_batch_committed_between_a_starts_first_read_and_its_fence_is_not_miss
     old.table = old.open()
     meanwhile(monkeypatch, "start_tables", lambda: old.batch(order("a"), "{"))
     new.table = new.open()
-    assert new.table.epoch.starts == {0: 2} and len(new.quarantine()) == 1
+    assert new.table.epoch.starts == {(0, 0): 2} and len(new.quarantine()) == 1
 
 
 @pytest.mark.parametrize("value", [pytest.param(order("b"), id="target"), pytest.param("{", id="quarantine", marks=pytest.mark.slow)])
@@ -157,7 +157,7 @@ def test_a_start_that_rolls_back_or_seeks_after_a_later_epoch_opened_is_fenced(
     with pytest.raises(RunStopped, match="FENCED"):
         one.open(seeking)
     assert statements(one)[-1] == "fence 3/0" and one.quarantine() == []
-    assert rivals[0].table.epoch.starts == {0: 1}, "the overtaken start committed no offset"
+    assert rivals[0].table.epoch.starts == {(0, 0): 1}, "the overtaken start committed no offset"
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_a_merge_that_is_in_flight_when_a_later_epoch_opens_fails(desk: MakeDesk
         else:
             source = gate.behind(stored.withColumn("offset", F.lit(3).cast("bigint")), "reason_code")
             writer.merge_quarantine(source, one.log("quarantine"), lambda: batch_commit, reopen=False)
-    assert rivals[0].table.epoch.starts == {0: 2}
+    assert rivals[0].table.epoch.starts == {(0, 0): 2}
     for name, version in before.items():
         assert [each.batch_commit.kind for each in one.log(name).since(version) if each.batch_commit] == ["fence"]
     assert one.rows("id") == [("a",)] and len(one.quarantine()) == 1

@@ -19,19 +19,30 @@ from ingest.delta.delta_sql import DataFusion
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.table_definitions import QUALITY_FIELDS
 from ingest.delta.table_writer import SparkWriter, TableWriter
+from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.recovery.numbering import Numbered
 from ingest.repair import erasure
 from ingest.repair.erasure import Erased, Erasure, InKafka
 from ingest.repair.shadow import shadow_of
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.verify.verdict import verify
-from tests.integration.desk import TOPIC_ID, Desk
+from tests.integration.desk import FAR, TOPIC_ID, Desk
 from tests.integration.lane import order
 
 pytestmark = pytest.mark.integration
 MakeDesk = Callable[..., Desk]
 
 PERSON = "ada@example.org"
-WANTED = Erasure(f"mail = '{PERSON}'", f"text LIKE '%{PERSON}%'", TOPIC_ID, {0: 2})
+
+
+def kafka_from(offset: int) -> Numbered:
+    """Kafka's topic, whose first record is at this offset."""
+    topic = TopicId("events", TOPIC_ID)
+    return Numbered((topic,), {0: TopicState(topic, {0: (offset, FAR)})})
+
+
+WANTED = Erasure(f"mail = '{PERSON}'", f"text LIKE '%{PERSON}%'", kafka_from(2))
+NOWHERE = Numbered((), {})
 
 
 @pytest.fixture(params=[True, False], ids=["direct", "spark"])
@@ -78,9 +89,9 @@ def test_an_erasure_leaves_no_trace_of_the_person_and_the_balance_holds(desk: Ma
     """With deletion vectors, the erased rows would stay in the table's files."""
     one = with_a_person(desk)
     assert files_that_contain(one.places.root, PERSON), "otherwise the last assertion would prove nothing"
-    assert erasure.look(writer(one), one.places, WANTED) == Erased(2, 1, (InKafka(0, 2, 3),), False, False)
+    assert erasure.look(writer(one), one.places, WANTED) == Erased(2, 1, (InKafka("events", 0, 2, 3),), False, False)
     assert one.rows("id") == [("a",), ("b",), ("c",)]
-    assert erasure.erase(writer(one), one.places, WANTED, history=True) == Erased(2, 1, (InKafka(0, 2, 3),), False, True)
+    assert erasure.erase(writer(one), one.places, WANTED, history=True) == Erased(2, 1, (InKafka("events", 0, 2, 3),), False, True)
     assert one.rows("id") == [("b",)]
     assert [row["value"] for row in one.quarantine()] == [b"{"]
     assert balanced(one).endswith("inserted 3 - removed by retention or erasure 2")
@@ -101,7 +112,7 @@ def test_a_condition_that_spark_cannot_read_is_refused_and_nothing_is_erased(des
     one = with_a_person(desk)
     for wrong in ("no_such_column = 1", "mail = ", "mail"):
         with pytest.raises(InvalidInput) as error:
-            erasure.erase(writer(one), one.places, Erasure(wrong, None, TOPIC_ID, {}), history=False)
+            erasure.erase(writer(one), one.places, Erasure(wrong, None, NOWHERE), history=False)
         assert error.value.code == ("CONDITION_INVALID" if one.direct is None else "DIRECT_UNFIT")
     assert len(one.rows("id")) == 3
 
@@ -159,7 +170,7 @@ def test_an_erasure_cut_off_balances_and_is_completed_by_repeating_it(desk: Make
 def of(*ids: str) -> Erasure:
     """Rows and quarantined records with these ids."""
     listed = ", ".join(f"'{each}'" for each in ids)
-    return Erasure(f"id IN ({listed})", f"event_id IN ({listed})", TOPIC_ID, {})
+    return Erasure(f"id IN ({listed})", f"event_id IN ({listed})", NOWHERE)
 
 
 def with_rows_and_records(desk: MakeDesk) -> Desk:
@@ -217,7 +228,7 @@ def test_rows_that_go_between_an_erasures_sums_and_its_commit_are_not_posted_twi
 @pytest.mark.slow
 def test_after_an_erasure_a_loss_in_the_same_batch_is_still_found(desk: MakeDesk) -> None:
     one = with_a_person(desk)
-    erasure.erase(writer(one), one.places, Erasure("id = 'b'", None, TOPIC_ID, {}), history=False)
+    erasure.erase(writer(one), one.places, Erasure("id = 'b'", None, NOWHERE), history=False)
     balanced(one)
     rows = DeltaTable(one.places.target).to_pyarrow_table()
     write_deltalake(one.places.target, rows.filter(pc.not_equal(rows["id"], "a")), mode="overwrite")
@@ -241,6 +252,6 @@ def test_a_condition_finds_the_rows_that_spark_finds(desk: MakeDesk) -> None:
         ("true", "NOT contains(text, 'ada')"),
     )
     for where, quarantine_where in conditions:
-        wanted = Erasure(where, quarantine_where, TOPIC_ID, {0: 1})
+        wanted = Erasure(where, quarantine_where, kafka_from(1))
         expected = erasure.look(SparkWriter(one.session), one.places, wanted)
         assert erasure.look(DirectWriter(), one.places, wanted) == expected, (where, quarantine_where)

@@ -20,7 +20,7 @@ from pyspark import cloudpickle
 from ingest.decode.events import Events
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe
+from ingest.kafka.topic import topics_of
 from ingest.runtime.errors import RunStopped
 from ingest.verify.against_kafka import against_kafka
 from ingest.verify.verdict import verify
@@ -73,8 +73,8 @@ def test_records_with_a_time_beyond_the_calendar_go_to_quarantine_without_it(
     # `verify --against-kafka` reads such records with our own reader.
     one.quarantine().where("offset <> 3").write.format("delta").mode("overwrite").save(one.places.quarantine)
     kafka, counted = KafkaOptions(one.bootstrap_servers), verify(DataFusion(), one.contract, one.places)
-    topic_now = describe(kafka, one.contract.source.topic)
-    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic_now, counted.books)
+    topics_now = topics_of(kafka, one.contract.source)
+    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topics_now, counted.books)
     assert [(each.code, each.start_offset) for each in again.findings] == [("RECORD_LOST", 3)]
 
 

@@ -20,7 +20,7 @@ from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.repair.erasure import Erasure, erase
 from ingest.repair.retention import remove, retirable
 from ingest.runtime.files import LocalFiles
-from tests.integration.desk import TOPIC_ID, Desk
+from tests.integration.desk import Desk
 from tests.integration.lane import figures, order
 
 pytestmark = pytest.mark.integration
@@ -83,7 +83,7 @@ def test_a_seek_posts_what_was_missing_and_the_accepted_gap(desk: MakeDesk) -> N
     one.table.epoch.ledger.append()
     one.balanced()
     one.batch(order("b"), order("c"), "{")
-    one.table = one.open(Seeking(Aim("offsets", ((0, 7),)), accept_gap=True, reason="--to 0:7"))
+    one.table = one.open(Seeking(Aim("offsets", ((("", 0), 7),)), accept_gap=True, reason="--to 0:7"))
     one.table.epoch.ledger.append()
     assert balance(one)[2:] == [(2, 2, 0, 1, 4, 3, 1, 2, 0, 0, 0)]
     postings = [line.posting for line in stored(one) if line.posting.why != "batch"]
@@ -169,7 +169,7 @@ def test_a_ledger_that_lost_lines_is_made_again_by_the_next_start_and_no_seek_re
     else:
         one.session.sql(f"UPDATE delta.`{one.places.quarantine}` SET state = 'dropped' WHERE offset = 2")
     writer: TableWriter = one.direct or SparkWriter(one.session)
-    erase(writer, one.places, Erasure("id = 'a'", "offset = 4", TOPIC_ID, {0: 0}), history=False)
+    erase(writer, one.places, Erasure("id = 'a'", "offset = 4", None), history=False)
     (gone,) = [retirable(DataFusion(), one.places, datetime.now(UTC) + timedelta(hours=1))]
     assert remove(writer, one.places, gone, one.places.quarantine, QUARANTINE, "retention") == 1
     before = one.balanced()
@@ -178,13 +178,13 @@ def test_a_ledger_that_lost_lines_is_made_again_by_the_next_start_and_no_seek_re
     one.forget_tables()
 
     one.table = one.open()
-    assert one.table.epoch.starts == {0: 5}
+    assert one.table.epoch.starts == {(0, 0): 5}
     one.table.epoch.finish()
     after = one.balanced()
     assert (after.target, after.quarantine, after.total, after.unledgered) == (before.target, before.quarantine, before.total, 0)
     assert {line.posting.why for line in stored(one)} >= {"first", "batch", "erasure", "retention"}
     one.table = one.open(AGAIN)
-    assert one.table.epoch.starts == {0: 5}, "what was erased is read no more"
+    assert one.table.epoch.starts == {(0, 0): 5}, "what was erased is read no more"
     one.batch(order("d"))
     one.table.epoch.finish()
     assert one.balanced().target.found == 3 and len(one.quarantine()) == 0

@@ -65,8 +65,7 @@ def test_a_log_that_an_unclean_election_cut_and_that_grew_again_is_refused_while
                 one.seek(to)
         assert one.ids() == ["a", "b", "c", "lost1", "lost2"]
 
-        topic = one.contract.source.topic
-        shown = status(one.contract, one.places, lambda: answers(KafkaOptions(brokers.bootstrap_servers), [topic])[topic], None)
+        shown = status(one.contract, one.places, answers(KafkaOptions(brokers.bootstrap_servers), [one.contract.source])[0], None)
         assert shown.refusal is not None and shown.refusal["code"] == "LOG_TRUNCATED"
 
         one.balanced()  # the table's own books know nothing of the topic

@@ -51,7 +51,7 @@ def test_a_restore_during_a_batch_stops_it_and_a_seek_re_reads_what_is_missing(
     with pytest.raises(Refused, match=code):
         one.open()
     one.table = one.open(TO_TABLE)
-    assert one.table.epoch.starts == {0: 0}
+    assert one.table.epoch.starts == {(0, 0): 0}
     one.batch(order("a"), "{", order("b"))
     assert one.rows("id") == [("a",), ("b",)] and len(one.quarantine()) == 1
 
@@ -81,7 +81,7 @@ def test_a_batch_merged_after_a_restore_is_detected_by_its_look_back_and_the_nex
     with pytest.raises(Refused, match="TABLE_REWOUND"):
         one.open()
     one.table = one.open(TO_TABLE)
-    assert one.table.epoch.starts == {0: 1}, "the seek starts at the first missing offset"
+    assert one.table.epoch.starts == {(0, 0): 1}, "the seek starts at the first missing offset"
     one.batch(order("b"), order("c"))
     assert [name for (name,) in one.rows("id")] == ["a", "b", "c"]
 

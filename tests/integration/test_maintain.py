@@ -81,7 +81,7 @@ def test_a_maintained_table_balances_at_each_step_and_a_batch_a_start_and_a_seek
     assert one.rows("id") == [("a",), ("b",), ("c",)]
     verified(one)
     one.table = one.open(Seeking(Aim("table"), accept_gap=False, reason="--to table"))
-    assert one.table.epoch.starts == {0: 6}, "nothing looks missing"
+    assert one.table.epoch.starts == {(0, 0): 6}, "nothing looks missing"
     verified(one)
 
 

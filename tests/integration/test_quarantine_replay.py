@@ -55,7 +55,7 @@ def writer(one: Desk) -> TableWriter:
 
 
 def replay(one: Desk, selection: Selection = Selection()) -> Replayed:
-    return replay_quarantine(writer(one), one.contract, one.places, lambda: broker(one), without_conflicts(selection))
+    return replay_quarantine(writer(one), one.contract, one.places, lambda: (broker(one),), without_conflicts(selection))
 
 
 def verified(one: Desk) -> Verified:
@@ -72,7 +72,9 @@ def test_accepted_records_become_rows_once_and_refused_ones_stay(desk: MakeDesk)
     one = strict(desk, partitions=2)
     one.batch(line("a", 1), line("b", 200), "{", line("c", 200), line("a", 200))
     mended(one)
-    assert try_replay(writer(one), one.contract, one.places, broker(one), Selection()) == Replayed(4, 3, 0, {"malformed_json": 1}, 0)
+    assert try_replay(writer(one), one.contract, one.places, lambda: (broker(one),), Selection()) == Replayed(
+        4, 3, 0, {"malformed_json": 1}, 0
+    )
     done = replay(one)
     assert (done.selected, done.inserted, done.duplicate, done.refused, done.epoch) == (4, 2, 1, {"malformed_json": 1}, 2)
     assert one.rows("id", "n", "_offset", "_epoch", "_batch") == [("a", 1, 0, 1, 2), ("b", 200, 1, 2, 1), ("c", 200, 3, 2, 1)]
@@ -94,7 +96,7 @@ def test_the_next_epoch_continues_at_the_end_of_the_table(desk: MakeDesk) -> Non
     mended(one)
     replay(one)
     one.table = one.open()
-    assert one.table.starts == {0: 2}
+    assert one.table.starts == {(0, 0): 2}
     one.batch(line("d", 4))
     one.table.epoch.ledger.append()
     assert [id for (id,) in one.rows("id")] == ["a", "b", "d"]
@@ -154,7 +156,7 @@ def test_a_restore_that_undoes_a_replay_is_found_and_mended_by_a_seek(desk: Make
     codes = {each.code for each in verify(DataFusion(), one.contract, one.places).findings}
     assert "ROWS_DIFFER" in codes
     one.table = one.open(Seeking(Aim("table"), False, "--to table"))
-    assert one.table.starts == {0: 1}, "the first offset of the missing rows"
+    assert one.table.starts == {(0, 0): 1}, "the first offset of the missing rows"
     one.ends = {0: 1}
     one.batch(line("b", 200))
     one.table.epoch.ledger.append()
@@ -177,4 +179,4 @@ def test_groups_count_by_reason_state_and_time(desk: MakeDesk) -> None:
     assert grouped(DataFusion(), one.places, Selection(until=KAFKA_TIME)) == []
     assert grouped(DataFusion(), one.places, Selection(since=datetime(2026, 1, 1, tzinfo=UTC))) == []
     frame = one.session.read.format("delta").load(one.places.quarantine)
-    assert frame.where(Selection(since=KAFKA_TIME, positions=((0, 1, 2),)).for_spark).count() == 2
+    assert frame.where(Selection(since=KAFKA_TIME, positions=(("", 0, 1, 2),)).for_spark).count() == 2

@@ -41,7 +41,7 @@ def shadow(one: Lane) -> Lane:
 
 def fill(one: Lane) -> shadows.Carried:
     with table_lock.holding(one.session, shadows.shadow_of(one.places)):
-        carried = shadows.begin(one.session, one.contract, one.places, lambda: ask(one))
+        carried = shadows.begin(one.session, one.contract, one.places, lambda: (ask(one),))
     shadow(one).run()
     return carried
 
@@ -49,7 +49,7 @@ def fill(one: Lane) -> shadows.Carried:
 def swap_in(one: Lane, *, accept_loss: bool = False) -> Swapped:
     with table_lock.holding(one.session, one.places), table_lock.holding(one.session, shadows.shadow_of(one.places)):
         writer = DirectWriter(one.contract) if one.direct else SparkWriter(one.session)
-        return swap(writer, one.contract, one.places, lambda: ask(one), accept_loss=accept_loss)
+        return swap(writer, one.contract, one.places, lambda: (ask(one),), accept_loss=accept_loss)
 
 
 def add(one: Lane, id: str) -> None:
@@ -73,7 +73,7 @@ def damaged(lane: MakeLane) -> Lane:
 
 def test_a_rebuild_takes_over_what_kafka_has_expired_and_reads_the_rest_again(lane: MakeLane) -> None:
     one = damaged(lane)
-    assert fill(one) == shadows.Carried(1, 1, 1, {0: 2})
+    assert fill(one) == shadows.Carried(1, 1, 1, {"0": 2})
     other = shadow(one)
     assert other.ids() == ["a", "b", "c", "d"]
     assert [(row["offset"], row["state"]) for row in other.quarantine().collect()] == [(1, "open")]

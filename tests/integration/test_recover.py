@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from ingest.delta import writer
 from ingest.delta.delta_sql import At, DataFusion, Unreadable
 from ingest.delta.direct_writer import DirectWriter
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe, topic_state
+from ingest.kafka.topic import current_states
 from ingest.recovery.idle import Waiting, waiting
 from ingest.run import lock_file, table_lock
 from ingest.runtime.errors import Refused
@@ -33,8 +34,7 @@ slow = pytest.mark.slow
 
 def nothing_to_do(lane: Lane) -> bool:
     kafka = KafkaOptions(lane.bootstrap_servers)
-    topic = describe(kafka, lane.contract.source.topic)
-    found = waiting(lane.contract, lane.places, lambda: topic_state(kafka, topic, lane.contract.source.isolation_level))
+    found = waiting(lane.contract, lane.places, partial(current_states, kafka, lane.contract.source))
     return found == Waiting(0, epoch=False)
 
 

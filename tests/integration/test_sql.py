@@ -88,7 +88,7 @@ def test_the_questions_report_the_contents_of_the_batches(made: Made, both: Both
         ("malformed_json", 1, 1, "0:13"),
         ("tombstone", 1, 1, "1:13"),
     ]
-    assert sorted((row[1], row[2], row[3], row[6]) for row in answer("quarantined-records")) == [
+    assert sorted((row[2], row[3], row[4], row[7]) for row in answer("quarantined-records")) == [
         (0, 13, "malformed_json", "{"),
         (0, 14, "bad_timestamp", '{"id":"x","at":"5"}'),
         (1, 12, "malformed_json", "no JSON"),

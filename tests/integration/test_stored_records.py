@@ -8,7 +8,7 @@ import pytest
 
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe
+from ingest.kafka.topic import topics_of
 from ingest.verify.against_kafka import against_kafka
 from tests.integration.lane import Lane, Record, order
 
@@ -56,7 +56,7 @@ def test_a_batch_interrupted_after_its_quarantine_commit_is_rolled_back_and_deci
     assert one.quarantine().count() == 0 and len(one.ids()) == 4
     one.balanced()
     kafka = KafkaOptions(one.bootstrap_servers)
-    topic = describe(kafka, one.contract.source.topic)
+    topics = topics_of(kafka, one.contract.source)
     counted = one.verified()
-    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic, counted.books)
+    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topics, counted.books)
     assert (again.findings, again.duplicate) == ((), 1)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ingest.contract.parts import TopicSource
 from ingest.kafka import broker_request, kafka_errors
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic, describe, diagnose, still_the_same
@@ -23,6 +24,10 @@ def closed_port() -> str:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def source(topic: str) -> TopicSource:
+    return TopicSource(topic=topic, format="raw")
 
 
 def test_the_first_broker_that_answers_describes_a_topic_with_id_and_partitions(
@@ -65,11 +70,11 @@ def test_after_a_timeout_in_spark_the_broker_is_asked_for_the_cause(broker: Brok
     """Spark's clients wait for a deleted topic until they time out."""
     kafka = KafkaOptions(broker.bootstrap_servers)
     seen = kafka_errors.unreachable(broker.bootstrap_servers, "Spark's attempts timed out")
-    assert diagnose(kafka, "deleted", seen).code == "TOPIC_UNKNOWN"
-    assert diagnose(kafka, topic(), seen) == seen
-    assert "ECONNREFUSED" in diagnose(KafkaOptions(closed_port), "orders", seen).found
+    assert diagnose(kafka, source("deleted"), seen).code == "TOPIC_UNKNOWN"
+    assert diagnose(kafka, source(topic()), seen) == seen
+    assert "ECONNREFUSED" in diagnose(KafkaOptions(closed_port), source("orders"), seen).found
     named = kafka_errors.forbidden(kafka, "the topic 'deleted'")
-    assert diagnose(kafka, "deleted", named) == named
+    assert diagnose(kafka, source("deleted"), named) == named
 
 
 def test_a_broker_that_has_just_restarted_is_asked_again(
@@ -84,8 +89,8 @@ def test_a_broker_that_has_just_restarted_is_asked_again(
     for seen, patience_s in ((timed_out, 5.0), (timed_out, 0.0), (unknown, 0.0)):  # a single request may use up this time
         monkeypatch.setattr("ingest.kafka.topic.SETTLED_WITHIN_S", patience_s)
         answers = [name, "not yet"]
-        monkeypatch.setattr("ingest.kafka.topic.describe", lambda kafka, _, answers=answers: describe(kafka, answers.pop()))
-        found = diagnose(kafka, name, seen)
+        monkeypatch.setattr("ingest.kafka.topic.topics_of", lambda kafka, _, answers=answers: (describe(kafka, answers.pop()),))
+        found = diagnose(kafka, source(name), seen)
         assert found.code == "BROKER_UNREACHABLE" and not answers
         assert found == seen or "did not know the topic" in found.found
 
@@ -94,16 +99,16 @@ def test_a_topic_recreated_while_it_is_read_is_detected_by_its_id(broker: Broker
     """I6"""
     kafka = KafkaOptions(broker.bootstrap_servers)
     read = describe(kafka, topic())
-    still_the_same(kafka, read, "shop.orders")
+    still_the_same(kafka, [read], "shop.orders")
     with pytest.raises(RunStopped, match="TOPIC_RECREATED") as stopped:
-        still_the_same(kafka, Topic(read.name, "a-former-id", (0,)), "shop.orders")
+        still_the_same(kafka, [Topic(read.name, "a-former-id", (0,))], "shop.orders")
     assert "a-former-id" in stopped.value.found and read.id in stopped.value.found and stopped.value.exit_code == 5
-    still_the_same(kafka, Topic("no-such-topic", "", (0,)), "shop.orders")  # without a topic id, the broker is not asked
+    still_the_same(kafka, [Topic("no-such-topic", "", (0,))], "shop.orders")  # without a topic id, the broker is not asked
 
 
 def test_checking_the_topic_again_waits_for_a_broker_that_is_gone(closed_port: str, broker: Broker) -> None:
     for servers, name, code in ((closed_port, "orders", "BROKER_UNREACHABLE"), (broker.bootstrap_servers, "deleted", "TOPIC_UNKNOWN")):
         began = time.monotonic()
         with pytest.raises(RunStopped, match=code):
-            still_the_same(KafkaOptions(servers), Topic(name, "its-id", (0,)), "shop.orders", within_s=1.2)
+            still_the_same(KafkaOptions(servers), [Topic(name, "its-id", (0,))], "shop.orders", within_s=1.2)
         assert time.monotonic() - began > 1.2

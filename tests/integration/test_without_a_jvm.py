@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.cli.seek import _row
+from ingest.cli.seek import plan_row
 from ingest.contract.definition import Contract
 from ingest.delta import writer
 from ingest.delta.delta_sql import DataFusion
 from ingest.delta.posting import WHYS
 from ingest.delta.table_writer import SparkWriter
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import current_state
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.topic import current_states
 from ingest.ledger.books import READ, read_books
+from ingest.recovery.numbering import numbered
+from ingest.recovery.state_reader import Broker
 from ingest.repair.erasure import Erasure, erase
 from ingest.repair.quarantine_replay import replay_quarantine, try_replay
 from ingest.repair.selection import Selection
@@ -120,7 +121,7 @@ def test_a_seek(lane: MakeLane, no_java: NoJava) -> None:
     assert no_java.typed(direct, *words, "--dry-run")["starts"] == [[0, 0]]
     done, epoch = no_java.typed(direct, *words), spark.seek("earliest")
     assert epoch.seek_plan is not None
-    assert done == {"table": direct.places.name, "dry_run": False, "epoch": epoch.writer.epoch, **_row(epoch.seek_plan)}
+    assert done == {"table": direct.places.name, "dry_run": False, "epoch": epoch.writer.epoch, **plan_row(epoch.seek_plan)}
     assert tables(direct) == tables(spark)
     for one in (spark, direct):
         one.run()
@@ -258,8 +259,8 @@ def test_a_replay_of_quarantined_records(lane: MakeLane, no_java: NoJava, case: 
     spark, direct = two(lane, {} if more.get("event_id") == "position" else COLUMNS, *records, **{"rules": RULES, **more})
     for one in (spark, direct):
         one.contract = one.contract.model_copy(update={"rules": ()})
-    broker = topic_state_of(spark)
-    expected = try_replay(SparkWriter(spark.session), spark.contract, spark.places, broker(), Selection())
+    broker = topics_of(spark)
+    expected = try_replay(SparkWriter(spark.session), spark.contract, spark.places, broker, Selection())
     tried = no_java.typed(direct, "quarantine", "replay", "events", "--dry-run")
     assert tried == {"table": direct.places.name, "dry_run": True, **json.loads(json.dumps(vars(expected)))}
     assert tables(direct) == tables(spark)
@@ -280,8 +281,8 @@ def test_an_erasure(lane: MakeLane, no_java: NoJava) -> None:
     tried = no_java.typed(direct, *words, "--dry-run")
     assert (tried["rows"], tried["records"], [each["records"] for each in tried["in_kafka"]]) == (1, 1, [2])
     assert tables(direct) == tables(spark)
-    state = topic_state_of(spark)()
-    wanted = Erasure(*conditions, state.topic.id, {0: 0})
+    states = topics_of(spark)()
+    wanted = Erasure(*conditions, numbered((), states))
     done = erase(SparkWriter(spark.session), spark.places, wanted, history=True)
     erased = no_java.typed(direct, *words)
     assert {name: erased[name] for name in vars(done)} == json.loads(json.dumps({**vars(done), "in_kafka": list(map(vars, done.in_kafka))}))
@@ -390,9 +391,8 @@ def test_a_maintenance(lane: MakeLane, no_java: NoJava) -> None:
     one.balanced()
 
 
-def topic_state_of(one: Lane) -> Callable[[], TopicState]:
-    source = one.contract.source
-    return partial(current_state, KafkaOptions(one.bootstrap_servers), source.topic, source.isolation_level)
+def topics_of(one: Lane) -> Broker:
+    return partial(current_states, KafkaOptions(one.bootstrap_servers), one.contract.source)
 
 
 def no_session() -> Any:

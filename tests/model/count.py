@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from ingest.verify import balance, count, deletions
 from ingest.verify.count import Account
 from ingest.verify.coverage import Coverage, covered
 from tests.model.delta import NAME, PIPELINE, TABLES, Log, Table, Version
+from tests.model.kafka import Topic
 
 Tables = list[Table | None]
 PLACES: Any = SimpleNamespace(
@@ -74,9 +75,9 @@ def counted(tables: Tables) -> Account:
         return count.account(ENGINE, PLACES, books.read_books(ENGINE, PLACES))
 
 
-def coverage(tables: Tables, topic: str) -> Coverage:
-    """The coverage of one topic, for a seek."""
-    return covered(counted(tables), topic)
+def coverage(tables: Tables, numbers: Collection[int]) -> Coverage:
+    """The coverage of these topics, for a seek."""
+    return covered(counted(tables), numbers)
 
 
 def added_by(tables: Tables, version: int | None, opened: tuple[Posting, ...]) -> list[Posting]:
@@ -108,15 +109,18 @@ def unsaid(tables: Tables) -> list[str]:
     return [*found, *(f"{key} is said {said[key]} times" for key, _ in opened if said[key] > 1)]
 
 
-def findings(tables: Tables, topic: str, bounds: Mapping[int, int]) -> list[str]:
-    """The findings of verify when all drivers have ended; `bounds` are the end offsets of the topic."""
+def findings(tables: Tables, topics: Sequence[Topic]) -> list[str]:
+    """The findings of verify when all drivers have ended."""
     account = counted(tables)
     said = [str(each) for each in balance.check(account.books)]
     for held in (account.target, account.quarantine):
         said += [f"{held.name}, {key}: {wrong} is missing" for key, wrong in held.wrong.items()]
         said += [f"{held.name}, {key}: rows of no batch" for key in held.strays]
-    whole = covered(account, topic)
-    for p, end in bounds.items():
-        if p in whole.begins and whole.first_missing(p) < end:
-            said.append(f"partition {p} is not complete at {whole.first_missing(p)}: {Intervals.of([(0, end)])}")
+    for topic in topics:
+        numbers = [number for number, each in account.books.topics.items() if each.id == topic.id]
+        whole = covered(account, numbers)
+        for of in ((number, p) for number in numbers for p in range(len(topic.partitions))):
+            end = len(topic.partitions[of[1]])
+            if of in whole.begins and whole.first_missing(of) < end:
+                said.append(f"partition {of} is not complete at {whole.first_missing(of)}: {Intervals.of([(0, end)])}")
     return said

@@ -32,8 +32,8 @@ _stamps = count()
 class Version:
     """One version: its rows, its commit, and the highest transaction id so far. The engine's functions take it for a Commit.
 
-    Rows of the target are by event id (topic, partition, offset, epoch, batch). Those of the quarantine are by position (epoch, batch,
-    state), and those of the ledger are its lines.
+    Rows of the target are by event id (source, partition, offset, epoch, batch, topic id). Those of the quarantine are by position (epoch,
+    batch, state, topic id), and those of the ledger are its lines. The topic ids are for `invariants.py` only: positions have its number.
     """
 
     version: int
@@ -70,8 +70,8 @@ def summed(rows: Rows) -> dict[Key, Sums]:
     found: dict[Key, Sums] = {}
     for id, row in rows.items():
         at, epoch, batch = (row[:3], *row[3:5]) if isinstance(id, int) else (id, *row[:2])
-        key = Key(epoch, batch, 0, at[1])
-        found[key] = found.get(key, NOTHING) + Sums(1, at[2], hash((id if isinstance(id, int) else -1, *at[1:])) % MODULUS)
+        key = Key(epoch, batch, *at[:2])
+        found[key] = found.get(key, NOTHING) + Sums(1, at[2], hash((id if isinstance(id, int) else -1, *at)) % MODULUS)
     return found
 
 

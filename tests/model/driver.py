@@ -27,26 +27,29 @@ from ingest.delta.batch_commit import (
     State,
 )
 from ingest.delta.posting import NOTHING, Key, Posting, Sums
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Partition
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_line import lines_of
 from ingest.recovery import epoch
 from ingest.recovery.decision import Create, Refuse, decide
 from ingest.recovery.epoch import EpochOffsets
 from ingest.recovery.look_back import LookBack
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek_offsets import Seeking, plan
+from ingest.recovery.seek_offsets import Seeking, plan, topics_of
 from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import IngestError
 from tests.model.count import PLACES, added_by, batch_commits, coverage, logs
 from tests.model.delta import NAME, Table, Version, summed
-from tests.model.kafka import Record
+from tests.model.kafka import Record, Topic
 from tests.model.writer import LEDGER, QUARANTINE, TARGET, Change, Doing, Steps, Stopped, Writer
 
 if TYPE_CHECKING:
     from tests.model.world import World
 
 ROUNDS_MAX = 5
+# Source, partition and offset.
+Position = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -68,23 +71,23 @@ class Mutations:
     told_twice: bool = False
     removed_unposted: bool = False
     posted_unremoved: bool = False
+    source_ignored: bool = False
 
 
 class Driver(Writer):
     """One driver.
 
-    `steps` is the coroutine. `at` has the next offset of each partition, and `topic` is the topic at its start. `unposted` is what its last
-    statement on the target could not post. `disturbed`: other drivers ran since it last read the state. `beneath`: a copy was put in a
-    table's place since then.
+    `steps` is the coroutine. `at` has the next offset of each partition, and `topics` are those that it reads, by number. `unposted` is
+    what its last statement on the target could not post. `disturbed`: other drivers ran since it last read the state. `beneath`: a copy was
+    put in a table's place since then.
     """
 
     def __init__(self, world: World, seeking: Seeking | None = None) -> None:
         super().__init__(world)
         self.seeking = seeking
-        self.partitions = len(world.topic.partitions)
-        self.at: dict[int, int] = {}
-        self.read_before: dict[int, int] = {}
-        self.epochs_of_topic: tuple[int, ...] = ()
+        self.topics: dict[int, Topic] = {}
+        self.at: dict[Partition, int] = {}
+        self.read_before: Mapping[Partition, int] = {}
         self.number = FIRST_BATCH - 1
         self.behind = 0
         self.unposted: list[Posting] = []
@@ -125,9 +128,16 @@ class Driver(Writer):
         self.disturbed = self.beneath = False
         return (yield from self.world.look(self.logs, self._ask))
 
-    def _ask(self) -> TopicState:
-        self.topic = self.world.topic
-        return TopicState(self.world.topic_id(), self.topic.bounds())
+    def _ask(self) -> tuple[TopicState, ...]:
+        return tuple(topic.state() for topic in self.world.topics)
+
+    def _numbered(self, state: StartState) -> Numbered:
+        assert state.topics is not None
+        return state.topics if self.seeking is None else topics_of(state, self.seeking.aim)
+
+    def _take(self, numbered: Numbered) -> None:
+        self.sources = numbered.sources
+        self.topics = {number: self.world.by_id[state.topic.id] for number, state in numbered.states.items()}
 
     def _make_tables(self, state: Any) -> Doing:
         if None not in (state.target.snapshot, state.quarantine.snapshot, self.world.tables[LEDGER]):
@@ -140,8 +150,7 @@ class Driver(Writer):
 
     def _offsets(self, state: StartState) -> EpochOffsets:
         if self.seeking is not None:
-            assert state.broker is not None
-            whole = coverage(self.world.tables, state.broker.topic.id)
+            whole = coverage(self.world.tables, topics_of(state, self.seeking.aim).states.keys())
             sought = plan(state, self.seeking.aim, whole, accept_gap=self.seeking.accept_gap)
             return EpochOffsets(sought.starts, "seek" if state.was_read else "first", "", sought)
         decision = decide(state, self.world.setting.starting)
@@ -149,11 +158,12 @@ class Driver(Writer):
             raise decision.error
         if isinstance(decision, Create):
             raise Stopped("TABLE_GONE", "the new table is gone")
-        return EpochOffsets(decision.offsets, "first" if decision.first else None)
+        return EpochOffsets(decision.offsets, "first" if decision.first else None, joins=decision.joins)
 
     def _fenced(self, state: Any) -> Doing:
         """Fence, read the state again and start the epoch. False if another writer has this epoch or a later one."""
         self.epoch = state.next_epoch
+        self._take(self._numbered(state))
         offsets = self._offsets(state) if self.mutations.looks_once else None
         fences = (TARGET,) if self.mutations.quarantine_unfenced else (TARGET, QUARANTINE)
         for which in fences:
@@ -166,8 +176,9 @@ class Driver(Writer):
         if not self.mutations.looks_once:
             state = yield from self._look()
             fenced = state.target.epoch == self.epoch and (self.mutations.quarantine_unfenced or state.quarantine.epoch == self.epoch)
-            if not fenced or state.next_epoch != self.epoch + 1 or state.broker.topic.id != self.topic.id:
+            if not fenced or state.next_epoch != self.epoch + 1 or self._numbered(state).sources != self.sources:
                 return False
+            self._take(self._numbered(state))
         if state.target.snapshot is None or state.quarantine.snapshot is None:
             raise Stopped("TABLE_GONE", "the new table is gone")
         beginning = offsets or self._offsets(state)
@@ -175,13 +186,13 @@ class Driver(Writer):
         snapshots = Snapshots(state.target.snapshot, state.quarantine.snapshot)
         self.look_back = LookBack(NAME, self.logs[TARGET], self.logs[QUARANTINE], snapshots)  # type: ignore[arg-type]
         yield from self._finish_replay(state)
-        undone = None if self.mutations.no_roll_back else roll_back(state, self.epoch)
+        undone = None if self.mutations.no_roll_back else roll_back(state, self.epoch, self._numbered(state))
         if undone is not None:
             yield from self._delete(undone)
         newest = state.target.newest
         self.unposted = added_by(self.world.tables, newest.version if newest is not None else None, state.target.opened)
-        if beginning.why is not None:
-            case = Start("") if beginning.why == "first" else Seek("")
+        if beginning.why is not None or beginning.joins:
+            case = Seek("") if beginning.why == "seek" else Start("")
             postings = (*beginning.postings(self.epoch, {}), *self.unposted)
             batch_commit = self.batch_commit(case, SEEK, self._again(), postings)
             if not self.fenced_off(TARGET, batch_commit):  # otherwise the commit is refused
@@ -193,14 +204,13 @@ class Driver(Writer):
         self.world.checkpoints[self.epoch] = seen.target.table_id
         yield
         opening: Any = SimpleNamespace(logs=logs(self.world.tables), places=PLACES)
-        writer: Any = SimpleNamespace(topic=self.topic, epoch=self.epoch)
-        self.read_before, self.epochs_of_topic = epoch._Opening._read_before(opening, state, writer)
+        self.read_before = epoch._Opening._read_before(opening, state)
         self.at = dict(beginning.starts)
         return True
 
     def _delete(self, undone: Any) -> Steps:
         def change(rows: Mapping[Any, Any]) -> Change | None:
-            kept = {at: row for at, row in rows.items() if not undone.takes(BatchId(row[0], row[1]), *at)}
+            kept = {at: row for at, row in rows.items() if not undone.takes(BatchId(row[0], row[1]), at[:2], at[2])}
             return Change(kept, "DELETE") if len(kept) < len(rows) else None
 
         batch_commit = self.batch_commit(RollBack(), SEEK, self._again())
@@ -219,11 +229,11 @@ class Driver(Writer):
     # A batch.
 
     def _batch(self) -> Steps:
-        topic, world = self.topic, self.world
-        if world.topic is not topic:
-            raise Stopped("TOPIC_RECREATED", "during the run")
-        ends = {p: min(self.at.get(p, 0) + world.limit, end) for p, (_, end) in topic.bounds().items()}
-        ranges = tuple(OffsetRange(p, self.at.get(p, 0), end) for p, end in sorted(ends.items()))
+        topics, world = self.topics, self.world
+        self._same()
+        bounds = {(n, p): end for n, topic in topics.items() for p, (_, end) in topic.bounds().items()}
+        ends = {of: min(self.at.get(of, 0) + world.limit, end) for of, end in bounds.items()}
+        ranges = tuple(OffsetRange(of[1], self.at.get(of, 0), end, source=of[0]) for of, end in sorted(ends.items()))
         if not any(each.start < each.end for each in ranges):
             self.idle = True
             yield
@@ -233,20 +243,19 @@ class Driver(Writer):
         yield
         self._again()
         try:
-            records = [each for r in ranges for each in topic.read(r.partition, r.start, r.end)]
+            records = [(*r.of, *each) for r in ranges for each in topics[r.source].read(r.partition, r.start, r.end)]
         except LookupError as error:
             raise Stopped("DATA_LOSS", str(error)) from error
-        again = any(r.start < r.end and r.start < self.read_before.get(r.partition, 0) for r in ranges)
+        again = any(r.start < r.end and r.start < self.read_before.get(r.of, 0) for r in ranges)
         winners, wrong = _ranked(records, strict=world.strict)
         if self.mutations.passed_over and len(winners) > 1:
             winners.popitem()
         failed, table = wrong, world.tables[TARGET]
         if again and table is not None and not self.mutations.no_anti_join:
-            held = {row[1:3] for row in table.newest.rows.values() if row[3] in self.epochs_of_topic}
+            held = {row[:3] for row in table.newest.rows.values()}
             failed = [at for at in failed if at not in held]
         yield
-        if world.topic is not topic:
-            raise Stopped("TOPIC_RECREATED", "during the run")
+        self._same()
         stored: Mapping[Key, Sums] = {}
         if failed and not self.mutations.quarantine_last:
             stored = yield from self._quarantine(failed, again=again)
@@ -254,9 +263,8 @@ class Driver(Writer):
         def postings(added: Mapping[Key, Sums] | None) -> tuple[Posting, ...]:
             found = []
             for each in ranges:
-                key = Key(self.epoch, self.number, 0, each.partition)
-                read = sum(p == each.partition for p, _, _ in records)
-                offered, refused = (sum(p == each.partition for p, _ in places) for places in (winners.values(), wrong))
+                key = Key(self.epoch, self.number, *each.of)
+                read, offered, refused = (sum(at[:2] == each.of for at in places) for places in (records, winners.values(), wrong))
                 kept, target = stored.get(key, NOTHING), None if added is None else added.get(key, NOTHING)
                 duplicate = 0 if self.mutations.passed_over else read - offered - refused
                 present = None if target is None else read - target.rows - kept.rows - duplicate
@@ -264,7 +272,7 @@ class Driver(Writer):
             return tuple(found)
 
         def change(rows: Mapping[Any, Any]) -> Change:
-            new = {id: (topic.id, *at, self.epoch, self.number) for id, at in winners.items() if id not in rows}
+            new = {id: (*at, self.epoch, self.number, topics[at[0]].id) for id, at in winners.items() if id not in rows}
             told = postings(None if world.setting.spark else summed(new))
             return Change({**rows, **new} if new else rows, "MERGE", told, {"added": tuple(new)})
 
@@ -295,13 +303,17 @@ class Driver(Writer):
         )
         yield
 
-    def _quarantine(self, failed: list[tuple[int, int]], *, again: bool) -> Doing:
+    def _same(self) -> None:
+        if any(topic.gone for topic in self.topics.values()):
+            raise Stopped("TOPIC_RECREATED", "during the run")
+
+    def _quarantine(self, failed: list[Position], *, again: bool) -> Doing:
         """Commit records to the quarantine; returns the sums of those that it did not contain before."""
 
         def change(rows: Mapping[Any, Any]) -> Change:
-            places = [(self.topic.id, *at) for at in failed]
-            new = {at: (self.epoch, self.number, "open") for at in places if at not in rows}
-            opened = {at: (*rows[at][:2], "open") for at in places if again and at in rows and rows[at][2] == "replayed"}
+            known = {(at[0], *of[1:]) for of in rows for at in failed} if self.mutations.source_ignored else rows
+            new = {at: (self.epoch, self.number, "open", self.topics[at[0]].id) for at in failed if at not in known}
+            opened = {at: (*rows[at][:2], "open", rows[at][3]) for at in failed if again and at in rows and rows[at][2] == "replayed"}
             return Change({**rows, **opened, **new} if new or opened else rows)
 
         version = yield from self.commit(QUARANTINE, lambda: self.batch_commit(Batch(), self.number, self._again()), change)
@@ -330,7 +342,7 @@ class Driver(Writer):
                 if target
                 else set()
             )
-            both = {at: (*row[:2], "replayed") for at, row in rows.items() if at in made and row[2] == "open"}
+            both = {at: (*row[:2], "replayed", row[3]) for at, row in rows.items() if at in made and row[2] == "open"}
             return Change({**rows, **both}) if both else None
 
         yield from self.unfenced(QUARANTINE, replace(batch_commit, case=Mark(), postings=()), change)
@@ -344,18 +356,19 @@ def _nothing(rows: Mapping[Any, Any]) -> Change:
     return Change(rows, "WRITE")
 
 
-def _ranked(records: list[tuple[int, int, Record]], *, strict: bool) -> tuple[dict[int, tuple[int, int]], list[tuple[int, int]]]:
+def _ranked(records: list[tuple[int, int, int, Record]], *, strict: bool) -> tuple[dict[int, Position], list[Position]]:
     """The lowest position of each id, and positions of records that are no row: refused by the contract, or with another payload."""
-    winners: dict[int, tuple[int, int]] = {}
+    winners: dict[int, Position] = {}
     payloads: dict[int, int] = {}
     failed = []
-    for partition, offset, (id, payload, kind) in records:  # in the order of partitions and offsets
+    for *place, (id, payload, kind) in records:  # in the order of topics, partitions and offsets
+        at: Any = tuple(place)
         if kind == "poison" or (strict and kind == "odd"):
-            failed.append((partition, offset))
+            failed.append(at)
         elif id not in winners:
-            winners[id], payloads[id] = (partition, offset), payload
+            winners[id], payloads[id] = at, payload
         elif payload != payloads[id]:
-            failed.append((partition, offset))
+            failed.append(at)
     return winners, failed
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ingest.delta.batch_commit import NO_BATCH, Batch, BatchCommit, BatchId, Fence
-from ingest.delta.posting import NOTHING, Key, Sums
+from ingest.delta.posting import NOTHING, Key, Sums, Why
+from ingest.kafka.offsets import OffsetRange, Partition
 from tests.model.count import counted, findings, unsaid
 
 if TYPE_CHECKING:
@@ -29,18 +30,20 @@ class Violation(BaseException):
 class Invariants:
     """Watches a world.
 
-    `origins` are the offsets where reading of a topic started. `gaps` are the positions that seeks were allowed to skip. `put` counts the
-    rows and records that each batch stored, by its range. `deleted` are the ids of rows that a user deleted. `excused` are the accepted
-    limits that were met.
+    Topics are told apart by their ids, which the engine's positions do not have. `origins` are the offsets where reading of a topic
+    started, `since` the first ones in Kafka when a writer was about to commit them. `gaps` are the positions that seeks were allowed to
+    skip. `put` counts the rows and records that each batch stored, by its range. `deleted` are the ids of rows that a user deleted.
+    `excused` are the accepted limits that were met.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.origins: dict[tuple[str, int], int] = {}
+        self.since: dict[str, dict[tuple[str, int], int]] = {}
         self.gaps: set[Position] = set()
         self.put: dict[tuple[Key, str, int, int], int] = {}
         self.deleted: set[int] = set()
-        self.stored: tuple[BatchId, dict[int, Sums]] = NO_BATCH, {}
+        self.stored: tuple[BatchId, dict[Partition, Sums]] = NO_BATCH, {}
         self.owner = 0
         self.excused: set[str] = set()
 
@@ -73,37 +76,33 @@ class Invariants:
             and before.writer != batch_commit.writer
         ):
             raise Violation("I8", f"two writers share epoch {epoch}")
-        if batch_commit.kind == "start":
-            self.origins |= {(batch_commit.topic.id, each.partition): each.start for each in batch_commit.ranges}
+        self.origins |= {place: each.start for place, each in _begun(batch_commit, "first")}
+        read = {topic for topic, _ in self.origins}
+        for place, _ in _begun(batch_commit, "seek"):
+            self.origins.setdefault(place, 0 if place[0] in read else self.since[batch_commit.writer].get(place, 0))
         if isinstance(batch_commit.case, Batch):
-            mine = {
-                key.partition: sums
-                for key, sums in table.newest.sums().items()
-                if (key.epoch, key.batch) == (epoch, batch_commit.id.number)
-            }
+            mine = {key.of: sums for key, sums in table.newest.sums().items() if (key.epoch, key.batch) == (epoch, batch_commit.id.number)}
             if which == 1:
                 self.stored = batch_commit.id, mine
             records = self.stored[1] if self.stored[0] == batch_commit.id else {}
             for each in batch_commit.ranges:
-                key = Key(epoch, batch_commit.id.number, 0, each.partition)
-                put = sum(sums.get(each.partition, NOTHING).rows for sums in (mine, records))
-                self.put[key, batch_commit.topic.id, each.start, each.end] = put
-                self.gaps -= {(batch_commit.topic.id, each.partition, offset) for offset in range(each.start, each.end)}
+                topic, key = batch_commit.topic(each.source).id, Key(epoch, batch_commit.id.number, *each.of)
+                self.put[key, topic, each.start, each.end] = sum(sums.get(each.of, NOTHING).rows for sums in (mine, records))
+                self.gaps -= {(topic, each.partition, offset) for offset in range(each.start, each.end)}
 
     def seeking(self, batch_commit: BatchCommit, driver: Driver) -> None:
-        """A first start or a seek is about to commit its starting offsets."""
-        topic, world = batch_commit.topic.id, self.world
-        if batch_commit.kind == "start":
-            if world.evidence():
-                if not driver.beneath and any(each.start > self.origins.get((topic, each.partition), 0) for each in batch_commit.ranges):
-                    raise Violation("I6", f"a first start at {batch_commit.ends}, although earlier batches are known")
-            else:
-                self.origins |= {(topic, each.partition): each.start for each in batch_commit.ranges}
-        else:
-            for each in batch_commit.ranges:
-                self.origins.setdefault((topic, each.partition), 0)
+        """A first start, one with a topic that joins, or a seek is about to commit its starting offsets."""
+        world = self.world
+        # Even if batches are known, a topic that none of them has read is read from its first record on.
+        since = {(topic.id, p): offset for topic in world.topics for p, offset in enumerate(topic.log_start)}
+        self.since[batch_commit.writer] = since
+        for place, each in _begun(batch_commit, "first"):
+            if not world.evidence():
+                self.origins[place] = each.start
+            elif not driver.beneath and each.start > self.origins.get(place, since.get(place, 0)):
+                raise Violation("I6", f"a first start at {batch_commit.ends}, although earlier batches are known")
         for gap in (each.range for each in batch_commit.postings if each.why == "gap" and each.range is not None):
-            account = counted(world.tables)
+            account, topic = counted(world.tables), batch_commit.topic(gap.source).id
 
             def there(key: Key, held: tuple[Held, Held] = (account.target, account.quarantine)) -> int:
                 return sum(each.found.get(key, NOTHING).rows for each in held)
@@ -139,6 +138,9 @@ class Invariants:
         target, quarantine, _ = world.tables
         assert target is not None and quarantine is not None
         rows, records = target.newest.rows, quarantine.newest.rows
+        numbers = {(row[0], row[5]) for row in rows.values()} | {(at[0], row[3]) for at, row in records.items()}
+        if len(numbers) > min(len({number for number, _ in numbers}), len({topic for _, topic in numbers})):
+            raise Violation("I1", f"a number means two topics, or a topic has two: {sorted(numbers)}")
         positions = {row[:3] for row in rows.values()}
         findings = self.findings()
         if len(positions) != len(rows):
@@ -147,13 +149,13 @@ class Invariants:
         if both and world.blind() and findings and self.excuse("nobody knows former batches"):
             both = []
         # A RESTORE or copy brings back rolled-back records, or lets an earlier run write again: verify lists them as uncommitted.
-        numbers = {(key.epoch, key.batch) for key in counted(world.tables).quarantine.uncommitted}
-        uncommitted = {records[at][:2] for at in both} <= numbers
+        not_committed = {(key.epoch, key.batch) for key in counted(world.tables).quarantine.uncommitted}
+        uncommitted = {records[at][:2] for at in both} <= not_committed
         if both and uncommitted and "quarantine" in world.harmed and self.excuse("an uncommitted record put back"):
             both = []
         if both:
             raise Violation("I5", f"{both[0]} is a row and also open in quarantine")
-        open_ = {at for at, row in records.items() if row[2] == "open"}
+        open_ = {(row[3], *at[1:]) for at, row in records.items() if row[2] == "open"}
         # A gap over the copy that was the row covers the event, even if another copy was read elsewhere as a duplicate.
         skipped = {record.id for at in self.gaps if (record := self._record(at)) is not None}
         # A row that is re-read under a stricter contract becomes a quarantined record; its duplicates elsewhere are not re-read.
@@ -163,8 +165,12 @@ class Invariants:
                 continue
             if id in refused and self.excuse("a duplicate of a record that is refused now"):
                 continue
-            if at[0] != world.topic.id and (world.refused or findings or world.blind()) and self.excuse("a former topic"):
-                continue  # Kafka no longer has it, and it was reported, or the batch is unknown
+            if (
+                at[0] not in {topic.id for topic in world.topics}
+                and (world.refused or findings or world.blind())
+                and self.excuse("a former topic")
+            ):
+                continue  # Kafka or the contract no longer has it, and it was reported, or the batch is unknown
             if world.limit_met and findings and self.excuse("a replacement cleaned from the log"):
                 continue
             raise Violation(
@@ -178,12 +184,11 @@ class Invariants:
     def findings(self) -> list[str]:
         """The current findings of verify."""
         world = self.world
-        found = findings(world.tables, world.topic.id, {p: end for p, (_, end) in world.topic.bounds().items()})
+        found = findings(world.tables, world.topics)
         return found if world.beneath else [*found, *unsaid(world.tables)]  # what a run wrote beneath a copy, verify counts itself
 
     def _record(self, at: Position) -> Record | None:
-        topic = self.world.former.get(at[0], self.world.topic)
-        return topic.partitions[at[1]][at[2]]
+        return self.world.by_id[at[0]].partitions[at[1]][at[2]]
 
     def _excused(self) -> bool:
         """Whether the findings are due to an accepted limit."""
@@ -191,7 +196,7 @@ class Invariants:
         limits = (
             (world.blind(), "nobody knows former batches"),
             (world.limit_met, "a replacement cleaned from the log"),
-            (bool(world.former), "a former topic"),
+            (bool(world.former or world.left), "a former topic"),
             (bool(self.deleted) and "clean" in world.harmed, "a DELETE cleaned from the log"),
             (world.setting.spark and "clean" in world.harmed, "an open batch cleaned from the log"),
             (any(("target", "quarantine")[which] in world.harmed for which in world.removed), "a removal undone"),
@@ -204,13 +209,21 @@ class Invariants:
         return True
 
     def _promised(self) -> Iterator[tuple[Position, int]]:
-        """Records that must not be lost: all of the topic, and those of former topics that a batch has read."""
+        """Records that must not be lost: all of the topics, and those of former topics that a batch has read."""
         world = self.world
-        for p, log in enumerate(world.topic.partitions):
-            for offset in range(self.origins.get((world.topic.id, p), 0), len(log)):
-                if (record := log[offset]) is not None:
-                    yield (world.topic.id, p, offset), record.id
-        for key, topic, start, end in self.put:
-            for offset in range(start, end) if topic != world.topic.id else ():
-                if (record := world.former[topic].partitions[key.partition][offset]) is not None:
-                    yield (topic, key.partition, offset), record.id
+        for topic in world.topics:
+            for p, log in enumerate(topic.partitions):
+                for offset in range(self.origins.get((topic.id, p), 0), len(log)):
+                    if (record := log[offset]) is not None:
+                        yield (topic.id, p, offset), record.id
+        for key, former, start, end in self.put:
+            for offset in range(start, end) if world.by_id[former] not in world.topics else ():
+                if (record := world.by_id[former].partitions[key.partition][offset]) is not None:
+                    yield (former, key.partition, offset), record.id
+
+
+def _begun(batch_commit: BatchCommit, why: Why) -> Iterator[tuple[tuple[str, int], OffsetRange]]:
+    """Topic id and partition of the offsets at which an epoch begins for this reason."""
+    for each in batch_commit.postings:
+        if each.why == why and each.range is not None:
+            yield (batch_commit.topic(each.range.source).id, each.range.partition), each.range

@@ -1,10 +1,13 @@
-"""A topic: records by partition and offset, offsets without a record (transaction markers, aborted records), a log start."""
+"""Topics: records by partition and offset, offsets without a record (transaction markers, aborted records), a log start."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-NAME = "events"
+from ingest.kafka.topic_state import TopicId, TopicState
+
+# The topics of the contract: the first one is there from the beginning, the other may join.
+NAMES = ("events", "more")
 
 
 class Record(NamedTuple):
@@ -16,10 +19,10 @@ class Record(NamedTuple):
 
 
 class Topic:
-    """One incarnation of the topic. At an offset with None, a read_committed consumer finds no record."""
+    """One incarnation of a topic. At an offset with None, a read_committed consumer finds no record. `gone`: it was deleted."""
 
-    def __init__(self, id: str, partitions: int) -> None:
-        self.id = id
+    def __init__(self, name: str, id: str, partitions: int) -> None:
+        self.name, self.id, self.gone = name, id, False
         self.partitions: list[list[Record | None]] = [[] for _ in range(partitions)]
         self.log_start = [0] * partitions
 
@@ -31,9 +34,13 @@ class Topic:
         """(earliest, end) by partition."""
         return {p: (self.log_start[p], len(log)) for p, log in enumerate(self.partitions)}
 
-    def read(self, partition: int, start: int, end: int) -> list[tuple[int, int, Record]]:
-        """The records of [start, end) with their positions. Raises LookupError if Kafka has expired some."""
+    def state(self) -> TopicState:
+        """The topic as a broker reports it."""
+        return TopicState(TopicId(self.name, self.id), self.bounds())
+
+    def read(self, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        """The records of [start, end) with their offsets. Raises LookupError if Kafka has expired some."""
         if start < end and start < self.log_start[partition]:
             raise LookupError(f"partition {partition} starts at {self.log_start[partition]}, not at {start}")
         log = self.partitions[partition]
-        return [(partition, offset, record) for offset in range(start, end) if (record := log[offset]) is not None]
+        return [(offset, record) for offset in range(start, end) if (record := log[offset]) is not None]

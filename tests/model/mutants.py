@@ -10,7 +10,11 @@ from unittest.mock import patch
 
 from ingest.delta.batch_commit import BatchId
 from ingest.delta.posting import NOTHING, Posting
-from ingest.recovery import state_reader
+from ingest.kafka.offsets import Partition
+from ingest.kafka.topic_state import TopicId
+from ingest.recovery import numbering, start_state, state_reader
+from ingest.recovery.decision import Decision, Start, decide
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.roll_back import RollBack
 from ingest.recovery.seek_offsets import plan
 from ingest.recovery.start_state import StartState
@@ -60,23 +64,46 @@ def _fence_settles() -> Sequence[Patch]:
     return [(state_reader, "replaced_since", since_the_fence)]
 
 
-def _takes(takes: Callable[[RollBack, BatchId, str, int, int], bool]) -> Sequence[Patch]:
+def _takes(takes: Callable[[RollBack, BatchId, Partition, int], bool]) -> Sequence[Patch]:
     return [(RollBack, "takes", takes)]
 
 
-def _by_offsets(self: RollBack, id: BatchId, topic_id: str, partition: int, offset: int) -> bool:
-    return topic_id == self.topic_id and offset >= self.earliest.get(partition, 0)
+def _by_offsets(self: RollBack, id: BatchId, of: Partition, offset: int) -> bool:
+    return offset >= self.earliest.get(of, offset + 1)
 
 
-def _committed_too(self: RollBack, id: BatchId, topic_id: str, partition: int, offset: int) -> bool:
-    return id >= self.newest and topic_id == self.topic_id
+def _committed_too(self: RollBack, id: BatchId, of: Partition, offset: int) -> bool:
+    return id >= self.newest and of in self.earliest
+
+
+def _number_again() -> Sequence[Patch]:
+    right = numbering.numbered
+
+    def by_name(recorded: Sequence[TopicId], states: Any, **_: Any) -> Numbered:
+        return right([replace(each, id="") for each in recorded], states)
+
+    return [(start_state, "numbered", by_name)]
+
+
+def _of_target() -> Sequence[Patch]:
+    return [(StartState, "sources", property(lambda state: state.target.newest.sources if state.target.newest is not None else ()))]
+
+
+def _at_its_end() -> Sequence[Patch]:
+    def wrong(state: StartState, starting: Any) -> Decision:
+        found = decide(state, starting)
+        if not isinstance(found, Start) or state.topics is None:
+            return found
+        return replace(found, offsets={of: state.topics.ends[of] if of[0] in found.joins else at for of, at in found.offsets.items()})
+
+    return [(driver, "decide", wrong)]
 
 
 def _off_by_one() -> Sequence[Patch]:
     def wrong(state: Any, *more: Any, **named: Any) -> Any:
         right = plan(state, *more, **named)
-        ends = {p: end for p, (_, end) in state.broker.bounds.items()}
-        return replace(right, starts={p: min(start + 1, ends[p]) for p, start in right.starts.items()})
+        ends = {of: end for of, (_, end) in right.topics.bounds.items()}
+        return replace(right, starts={of: min(start + 1, ends[of]) for of, start in right.starts.items()})
 
     return [(driver, "plan", wrong)]
 
@@ -93,13 +120,14 @@ def _no_write_off() -> Sequence[Patch]:
 
 
 def _deleted_too() -> Sequence[Patch]:
-    def wrong(counted: Account, _: str) -> list[Posting]:
+    def wrong(counted: Account, _: object) -> list[Posting]:
         lacking = {key: each - counted.target.found.get(key, NOTHING) for key, each in counted.books.held("target").items()}
         return [Posting(key, "write-off", target=-each) for key, each in lacking.items() if each.rows > 0]
 
     return [(coverage, "_written_off", wrong)]
 
 
+JOINED: tuple[Op, ...] = (("join",), ("produce", 0, ((3, 30, "odd"), (4, 40, "good")), 1))
 GOOD: Op = ("produce", 0, ((0, 0, "good"), (1, 10, "good"), (2, 20, "good")))
 MANY: Op = ("produce", 0, tuple((id, 10 * id, "good") for id in range(6)))
 ODD: Op = ("produce", 0, ((3, 30, "odd"), (4, 40, "odd")))
@@ -109,6 +137,8 @@ SEEK: tuple[Op, ...] = (("kill", 0), ("seek", 1, "earliest"), run(1, 60))
 BETWEEN: tuple[Op, ...] = (ODD, STRICT, until(0, "batch target at work"), until(1, "fence target next"), run(0, 1), run(1, 60))
 # The quarantine has one odd record, and another one from a batch that was cut off.
 CUT: tuple[Op, ...] = (ODD, STRICT, RUN, ("produce", 0, ((5, 50, "odd"),)), until(0, "batch target next"), ("kill", 0))
+# The topic is recreated, and its records have the second number.
+AGAIN: tuple[Op, ...] = (ODD, RUN, ("kill", 0), ("recreate", 0), ODD, STRICT, ("seek", 1, "earliest"), run(1, 60), RUN, ("kill", 0))
 RESTORED: tuple[Op, ...] = (GOOD, RUN, ("kill", 0), ("restore", 0, 1), *SEEK)
 SOUGHT: tuple[Op, ...] = (("seek", 1, "earliest"), until(1, "seek target next"), ("kill", 1))
 
@@ -120,6 +150,10 @@ BUGS = (
     Mutant("a fence settles a RESTORE", _fence_settles, begin=(GOOD, RUN, until(1, "fence target next"), ("restore", 0, 1), run(1, 60))),
     Mutant("roll-back by offsets alone", lambda: _takes(_by_offsets), begin=(*CUT, *SOUGHT)),
     Mutant("roll-back of a committed batch", lambda: _takes(_committed_too)),
+    Mutant("a recreated topic keeps its number", _number_again, begin=(GOOD, RUN, ("kill", 0), ("recreate", 0))),
+    Mutant("only the target says the numbers", _of_target, begin=(*AGAIN, ("drop", 0), ("drop", 2))),
+    Mutant("a topic that joins starts at its end", _at_its_end, begin=(GOOD, RUN, ("kill", 0), *JOINED)),
+    Mutant("positions without their topic", mutations=Mutations(source_ignored=True), begin=(ODD, STRICT, RUN, ("kill", 0), *JOINED)),
     Mutant("no roll-back", mutations=Mutations(no_roll_back=True), begin=(*CUT, LAX)),
     Mutant("our roll-back counted as a foreign DELETE", _deletes_all, begin=ROLLED_BACK),
     Mutant("a posting without its removal", mutations=Mutations(posted_unremoved=True), begin=(GOOD, RUN, ("kill", 0), ("erase", 0))),

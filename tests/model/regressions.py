@@ -35,6 +35,8 @@ def seek(kind: str = "table", *, accept: bool = False, number: int = 3) -> tuple
 
 # A quarantined odd record; a seek under the lax contract is done, and the re-read that makes it a row is next.
 REREAD: tuple[Op, ...] = (ODD, STRICT, run(), LAX, *seek("earliest"))
+# Another topic joins and is read.
+JOINED: tuple[Op, ...] = (("join",), ("produce", 0, GOOD[2], 1), run(), ("kill", 0))
 WIPED: tuple[Op, ...] = (("drop", 0), ("drop", 1), ("drop", 2), ("lose",))
 # A start on a copy of the target that lacks a committed batch rolls its records back. Then the newer target is restored.
 ROLLED_BACK: tuple[Op, ...] = (BAD, until(0, "batch target at work"), run(0, 1), ("save",), ("kill", 0), ("copy", 0, 1))
@@ -235,6 +237,16 @@ FLAWS: Named = {
     "written off with its topic": Schedule(
         Setting(), (BAD, ("seek", 1, "earliest"), run(0, 28), ("copy", 1, 1), ("recreate",), run(1, 7), run(1, 8))
     ),
+    # Target and ledger are dropped after the topic was recreated. Its number was given again, and the former topic's record rolled back.
+    "numbers of a former topic": Schedule(
+        Setting(), (BAD, run(), ("kill", 0), ("recreate",), ROW, BAD, *seek("earliest"), run(), ("kill", 0), ("drop", 0), ("drop", 2))
+    ),
+    # A topic joins and is read, a copy of the target puts that back, and the topic's records expire. A seek took it for a new topic.
+    "mistaken for a topic that joins": Schedule(LATE, (ROW, run(), ("stop", 0), ("save",), *JOINED, ("put_back", 0), ("expire", 0, 9, 1))),
+    # A seek to the latest offsets skipped the records of a topic that joins, without a gap.
+    "a topic that joins is skipped": Schedule(Setting(), (ROW, run(), *JOINED[:2], *seek("latest"))),
+    # One topic is recreated, and the other has left the contract: no seek went on.
+    "recreated, and the other has left": Schedule(Setting(topics=2), (ROW, run(), ("leave",), ("recreate",))),
     # Erasing a row of an open batch looked like the statement that says what the batch added.
     "an erasure closes no batch": Schedule(SPARK, (ROW, run(0, 25), ("kill", 0), ("erase", 0))),
 }

@@ -19,6 +19,7 @@ REMEDIES: dict[str, Op] = {
     "QUARANTINE_REWOUND": ("table",),
     "HISTORY_GONE": ("earliest",),
     "TOPIC_RECREATED": ("earliest",),
+    "TOPIC_CHANGED": ("table",),
     "RECORDS_EXPIRED": ("table", (), True),
 }
 
@@ -52,7 +53,12 @@ def walk(seed: int, mutations: Mutations = Mutations(), begin: Sequence[Op] = ()
     rng = random.Random(seed)
     roll = rng.random
     setting = Setting(
-        1 + (roll() < 0.3), 1 + int(roll() * 3), (1, 1, 2, 50)[int(roll() * 4)], "latest" if roll() < 0.1 else "earliest", roll() < 0.3
+        1 + (roll() < 0.3),
+        1 + int(roll() * 3),
+        (1, 1, 2, 50)[int(roll() * 4)],
+        "latest" if roll() < 0.1 else "earliest",
+        roll() < 0.3,
+        1 + (roll() < 0.3),
     )
     world = World(setting, mutations)
     ops: list[Op] = []
@@ -109,7 +115,7 @@ def to_rest(world: World) -> None:
 
 
 def _expired(world: World) -> bool:
-    return any(world.topic.log_start)
+    return any(any(topic.log_start) for topic in world.topics)
 
 
 # Each harm with its weight in the random choice.
@@ -129,9 +135,11 @@ HARMS: dict[str, tuple[float, Callable[[random.Random, World], Op]]] = {
     "erase": (4, lambda rng, world: ("erase", rng.randrange(5))),
     "retire": (3, lambda rng, world: ("retire", rng.randrange(5))),
     "delete": (4, lambda rng, world: ("delete", rng.randrange(5))),
-    "expire": (5, lambda rng, world: ("expire", rng.randrange(len(world.topic.partitions)), rng.randint(1, 5))),
-    "recreate": (3, lambda rng, world: ("recreate",)),
-    "partition": (2, lambda rng, world: ("partition",)),
+    "expire": (5, lambda rng, world: ("expire", *_partition(rng, world, rng.randint(1, 5)))),
+    "recreate": (3, lambda rng, world: ("recreate", rng.randrange(len(world.topics)))),
+    "partition": (2, lambda rng, world: ("partition", rng.randrange(len(world.topics)))),
+    "join": (9, lambda rng, world: ("join",)),
+    "leave": (4, lambda rng, world: ("leave",)),
     "strict": (8, lambda rng, world: ("strict", not world.strict)),
 }
 NAMES, WEIGHTS = list(HARMS), [0.0]
@@ -144,7 +152,7 @@ STEPS = (1, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 40)
 def choose(rng: random.Random, world: World) -> Op:
     """A random operation; likely ones are chosen more often."""
     roll = rng.random()
-    if roll < 0.22 or not any(world.topic.partitions):
+    if roll < 0.22 or not any(any(topic.partitions) for topic in world.topics):
         return _produce(rng, world)
     if roll < 0.62:
         return ("go", (0, 0, 0, 1, 1, 2)[int(rng.random() * 6)], STEPS[int(rng.random() * len(STEPS))])
@@ -166,7 +174,13 @@ def _produce(rng: random.Random, world: World) -> Op:
         kind = "good" if roll < 0.6 else "poison" if roll < 0.72 else "odd"
         # Each id has its own payload; sometimes it has another one, which is a conflict.
         records.append(None if roll > 0.9 else (id, 10 * id + (rng.random() < 0.15), kind))
-    return ("produce", int(rng.random() * len(world.topic.partitions)), tuple(records))
+    return ("produce", *_partition(rng, world, tuple(records)))
+
+
+def _partition(rng: random.Random, world: World, what: object) -> Op:
+    """A partition, `what` is to happen there, and its topic."""
+    topic = rng.randrange(len(world.topics))
+    return (rng.randrange(len(world.topics[topic].partitions)), what, topic)
 
 
 def shrunk(schedule: Schedule, promise: str, tries: int = 4000) -> Schedule:
@@ -206,7 +220,7 @@ def _simpler(schedule: Schedule) -> Iterator[Schedule]:
 def _simpler_op(op: Op) -> Iterator[Op]:
     if op[0] == "produce":
         for index in range(len(op[2]) if len(op[2]) > 1 else 0):
-            yield (*op[:2], (*op[2][:index], *op[2][index + 1 :]))
+            yield (*op[:2], (*op[2][:index], *op[2][index + 1 :]), *op[3:])
     elif op[0] == "go":
         if op[2] > 1:
             yield (*op[:2], op[2] // 2)

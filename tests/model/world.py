@@ -6,25 +6,26 @@ removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ingest.delta.batch_commit import FENCE, BatchId
 from ingest.delta.posting import Why
-from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.kafka.offsets import Partition
+from ingest.kafka.topic_state import NO_TOPIC
 from ingest.ledger.books import BEGIN, logged_lines
 from ingest.ledger.ledger_line import Line, OfTable
 from ingest.ledger.ledger_reader import LedgerState, Newest, written
 from ingest.recovery import state_reader
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.recovery.start_state import CheckpointState, RowCount, StartState
+from ingest.recovery.state_reader import Broker
 from tests.model.count import PLACES, batch_commits, counted
 from tests.model.delta import Log, Table
 from tests.model.driver import ERRORS, Driver, Mutations
 from tests.model.invariants import Invariants, Violation
-from tests.model.kafka import NAME as TOPIC
-from tests.model.kafka import Record, Topic
+from tests.model.kafka import NAMES, Record, Topic
 from tests.model.writer import LEDGER, QUARANTINE, TARGET
 
 Op = tuple[Any, ...]
@@ -35,19 +36,21 @@ HARMLESS = {"FENCED", "GAP_NOT_ACCEPTED", "OFFSETS_INVALID", "CONFLICT"}
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings that do not change during a schedule. `spark`: a statement on the target cannot say what it adds."""
+    """Settings of a schedule. `spark`: a statement on the target cannot say what it adds. `topics` are those at the beginning."""
 
     partitions: int = 1
     limit: int = 2
     ledger_every: int = 1
     starting: Literal["earliest", "latest"] = "earliest"
     spark: bool = False
+    topics: int = 1
 
 
 class World:
     """The whole state.
 
-    `tables` are target, quarantine and ledger; `drivers` are by number. `error` ended the last driver, and `refused` has the codes of all
+    `topics` are those that the contract names, `former` those that were deleted, and `left` the one that left the contract. `tables` are
+    target, quarantine and ledger; `drivers` are by number. `error` ended the last driver, and `refused` has the codes of all
     such errors. `limit_met`: Delta cleaned a replacement from the log, which docs/reference/guarantees.md accepts as a limit. `beneath`: a
     driver continued after a copy was put in a table's place during its run.
     """
@@ -55,8 +58,9 @@ class World:
     def __init__(self, setting: Setting = Setting(), mutations: Mutations = Mutations()) -> None:
         self.setting, self.mutations, self.limit = setting, mutations, setting.limit
         self._ids = 0
-        self.topic = Topic(self.new_id("T"), setting.partitions)
-        self.former: dict[str, Topic] = {}
+        self.topics = [Topic(name, self.new_id("T"), setting.partitions) for name in NAMES[: setting.topics]]
+        self.former: list[Topic] = []
+        self.left: list[Topic] = []
         self.tables: list[Table | None] = [None, None, None]
         self.checkpoints: dict[int, str] = {}
         self.drivers: dict[int, Driver] = {}
@@ -70,16 +74,18 @@ class World:
         self._saved: tuple[list[Table | None], dict[int, str], dict[Any, int]] | None = None
         self.invariants = Invariants(self)
 
+    @property
+    def by_id(self) -> dict[str, Topic]:
+        """All topics, also those that the contract no longer names, or that were deleted."""
+        return {topic.id: topic for topic in (*self.topics, *self.left, *self.former)}
+
     # For drivers.
 
     def new_id(self, kind: str) -> str:
         self._ids += 1
         return f"{kind}{self._ids}"
 
-    def topic_id(self, topic: Topic | None = None) -> TopicId:
-        return TopicId(TOPIC, (topic or self.topic).id)
-
-    def look(self, logs: Sequence[Log], broker: Callable[[], TopicState]) -> Generator[None, None, StartState]:
+    def look(self, logs: Sequence[Log], broker: Broker) -> Generator[None, None, StartState]:
         """The start state, as recovery/state_reader.py reads it, in its order and with its functions. Only the ledger's SQL is modelled."""
         epoch = max(self.checkpoints, default=0)
         checkpoint, ledger = CheckpointState(epoch, self.checkpoints.get(epoch, "")), self._ledger_state()
@@ -89,7 +95,7 @@ class World:
         yield
         quarantine = state_reader.read_quarantine(logs[QUARANTINE], logs[QUARANTINE].state(), PLACES, target.newest)  # type: ignore[arg-type]
         quarantine = replace(quarantine, epoch=state_reader.epoch_of(fenced, PLACES))
-        target = replace(target, copy=state_reader.copied(logs[TARGET], logs[TARGET].state(), target.newest, quarantine))  # type: ignore[arg-type]
+        target = replace(target, copy=state_reader.copy_of(logs[TARGET], target, quarantine))  # type: ignore[arg-type]
         start_state = StartState(PLACES.name, target, quarantine, ledger, checkpoint, broker())
         if not start_state.needs_count:
             return start_state
@@ -111,15 +117,17 @@ class World:
             return LedgerState()
         newest = max(line.batch_id for line in placed)
         of_newest = [line for line in placed if line.batch_id == newest]
-        ends = {at.partition: at.end for line in of_newest if (at := line.posting.range) is not None}
-        reached: dict[tuple[str, int], int] = {}
+        ends = {at.of: at.end for line in of_newest if (at := line.posting.range) is not None}
+        reached: dict[Partition, int] = {}
         for line in placed:
             if line.posting.why == "batch" and (at := line.posting.range) is not None:
-                reached[line.topic.id, at.partition] = max(at.end, reached.get((line.topic.id, at.partition), 0))
-        topics = {line.posting.key.epoch: line.topic.id for line in sorted(placed, key=lambda line: line.topic.id)}
+                reached[at.of] = max(at.end, reached.get(at.of, 0))
+        of_epochs = sorted((line for line in lines if line.id.epoch > 0), key=lambda line: line.id.epoch)
+        topics = {line.posting.key.source: line.topic for line in of_epochs}
+        sources = tuple(topics.get(number, NO_TOPIC) for number in range(1 + max(topics)))
         statement = max(line.id for line in lines if line.of_table == "target")
-        newest_batch = Newest(newest, of_newest[0].topic, ends, None, of_newest[0].version)
-        return LedgerState(newest_batch, statement, reached, topics, written(log, PLACES.name)[1])
+        newest_batch = Newest(newest, sources, ends, None, of_newest[0].version)
+        return LedgerState(newest_batch, statement, reached, written(log, PLACES.name)[1])
 
     # For the invariants.
 
@@ -141,9 +149,9 @@ class World:
         """Apply one operation. Raises Violation."""
         getattr(self, f"_{op[0]}")(*op[1:])
 
-    def _produce(self, partition: int, records: tuple[tuple[int, int, str] | None, ...]) -> None:
-        if partition < len(self.topic.partitions):
-            self.topic.partitions[partition].extend(None if each is None else Record(*each) for each in records)
+    def _produce(self, partition: int, records: tuple[tuple[int, int, str] | None, ...], topic: int = 0) -> None:
+        if topic < len(self.topics) and partition < len(self.topics[topic].partitions):
+            self.topics[topic].partitions[partition].extend(None if each is None else Record(*each) for each in records)
 
     def _go(self, number: int, steps: int) -> None:
         """Continue or start a driver, for this many steps. An idle driver stops early."""
@@ -178,7 +186,9 @@ class World:
     def _seek(self, number: int, kind: Any, offsets: tuple[int, ...] = (), accept: bool = False) -> None:
         """Start a seek; `go` continues it."""
         if number not in self.drivers:
-            self.drivers[number] = Driver(self, Seeking(Aim(kind, tuple(enumerate(offsets))), accept, ""))
+            self.drivers[number] = Driver(
+                self, Seeking(Aim(kind, tuple(((NAMES[0], p), offset) for p, offset in enumerate(offsets))), accept, "")
+            )
 
     def _kill(self, number: int) -> None:
         self.drivers.pop(number, None)
@@ -196,19 +206,35 @@ class World:
     def _strict(self, strict: bool) -> None:
         self.strict = strict
 
-    def _partition(self) -> None:
-        self.topic.add_partition()
+    def _partition(self, topic: int = 0) -> None:
+        if topic < len(self.topics):
+            self.topics[topic].add_partition()
 
-    def _expire(self, partition: int, offsets: int) -> None:
-        if partition < len(self.topic.partitions):
-            log = self.topic.partitions[partition]
-            self.topic.log_start[partition] = min(self.topic.log_start[partition] + offsets, len(log))
+    def _join(self) -> None:
+        """The contract names another topic: a new one, or the one that has left. The next start reads it."""
+        if len(self.topics) < len(NAMES):
+            name = NAMES[len(self.topics)]
+            self.topics.append(self.left.pop() if self.left else Topic(name, self.new_id("T"), self.setting.partitions))
+
+    def _leave(self) -> None:
+        """The contract no longer names the other topic."""
+        if len(self.topics) > 1:
+            self.left.append(self.topics.pop())
+            self.harmed.add("leave")
+
+    def _expire(self, partition: int, offsets: int, topic: int = 0) -> None:
+        if topic < len(self.topics) and partition < len(self.topics[topic].partitions):
+            log, log_start = self.topics[topic].partitions[partition], self.topics[topic].log_start
+            log_start[partition] = min(log_start[partition] + offsets, len(log))
             self.harmed.add("expire")
 
-    def _recreate(self) -> None:
-        self.former[self.topic.id] = self.topic
-        self.topic = Topic(self.new_id("T"), len(self.topic.partitions))
-        self.harmed.add("recreate")
+    def _recreate(self, topic: int = 0) -> None:
+        if topic < len(self.topics):
+            before = self.topics[topic]
+            before.gone = True
+            self.former.append(before)
+            self.topics[topic] = Topic(before.name, self.new_id("T"), len(before.partitions))
+            self.harmed.add("recreate")
 
     def _delete(self, nth: int) -> None:
         """A user deletes a row."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.delta.batch_commit import BatchCommit, BatchId, Case, Project, Snapshots
 from ingest.delta.posting import Posting
+from ingest.kafka.topic_state import TopicId
 from ingest.ledger.projection import unwritten
 from tests.model.count import PLACES, logs
 from tests.model.delta import NAME, PIPELINE, Log, Version
@@ -47,19 +48,21 @@ Effect = Callable[[Any], Change | None]
 
 
 class Writer:
-    """One writer of a world's tables. `writer` is its id. `place` is the statement that it starts or finishes when it continues."""
+    """One writer of a world's tables. `writer` is its id, `sources` the topics by number.
+
+    `place` is the statement that it starts or finishes when it continues.
+    """
 
     def __init__(self, world: World) -> None:
         self.world, self.mutations = world, world.mutations
         self.writer = world.new_id("w")
         self.epoch = 0
-        self.topic = world.topic
+        self.sources: tuple[TopicId, ...] = ()
         self.logs = [Log(world.tables, which) for which in (TARGET, QUARANTINE, LEDGER)]
         self.place = ""
 
     def batch_commit(self, case: Case, number: int, snapshots: Snapshots, postings: tuple[Posting, ...] = ()) -> BatchCommit:
-        topic = self.world.topic_id(self.topic)
-        return BatchCommit(case, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, snapshots, "", topic, postings)
+        return BatchCommit(case, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, snapshots, "", self.sources, postings)
 
     def commit(self, which: int, still: Still, change: Effect, *, reads: bool = True) -> Doing:
         version = yield from self.try_commit(which, still, change, reads=reads)

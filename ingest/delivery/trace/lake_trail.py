@@ -28,30 +28,30 @@ def lake_trail(contract: Contract, places: Places, event_id: str) -> Iterator[Si
     column = contract.event_id.columns[0] if contract.event_id.kind == "columns" else "_event_id"
     has = {at: bool(files.names(f"{at.path}/_delta_log")) for at in (target, quarantine, ledger)}
     if has[target]:
-        provenance = "`_partition` AS p, `_offset` AS o, `_epoch` AS epoch, `_batch` AS batch, `_ingested_at` AS at"
+        provenance = "`_source` AS s, `_partition` AS p, `_offset` AS o, `_epoch` AS epoch, `_batch` AS batch, `_ingested_at` AS at"
         for row in engine.ask(f"SELECT {provenance} FROM {{target}} WHERE `{column}` = {quoted(event_id)}", target=target):
-            version = _version(engine, ledger, row) if has[ledger] else None
+            version, topic = _batch(engine, ledger, row) if has[ledger] else (None, None)
             commit = f", commit version {version}" if version is not None else ""
-            place = f"{contract.source.topic}[{row['p']}]@{row['o']}"
+            place = f"{topic or contract.source.shown}[{row['p']}]@{row['o']}"
             what = f"row from {place}, batch {row['epoch']}/{row['batch']}{commit}, {row['at']:%Y-%m-%d %H:%M:%S}"
-            details = {"partition": row["p"], "offset": row["o"], "epoch": row["epoch"], "batch": row["batch"], "version": version}
+            details = {"topic": topic, "partition": row["p"], "offset": row["o"]}
+            details |= {"epoch": row["epoch"], "batch": row["batch"], "version": version}
             yield Sighting("lake", places.name, what, details)
     if has[quarantine]:
         columns = "`topic`, `partition`, `offset`, `epoch`, `batch`, `reason_code`, `reason_detail`, `state`"
-        rows = engine.ask(
-            f"SELECT {columns} FROM {{quarantine}} WHERE `event_id` = {quoted(event_id)} ORDER BY `epoch`, `batch`, `partition`, `offset`",
-            quarantine=quarantine,
-        )
-        for row in rows:
+        order = "`epoch`, `batch`, `source`, `partition`, `offset`"
+        sql = f"SELECT {columns} FROM {{quarantine}} WHERE `event_id` = {quoted(event_id)} ORDER BY {order}"
+        for row in engine.ask(sql, quarantine=quarantine):
             place = f"{row['topic']}[{row['partition']}]@{row['offset']}"
             why = f"{row['reason_code']} ({row['reason_detail']})" if row["reason_detail"] else row["reason_code"]
             yield Sighting("quarantine", places.name, f"{place}, batch {row['epoch']}/{row['batch']}, {row['state']}: {why}", row)
 
 
-def _version(engine: DataFusion, ledger: At, row: dict[str, Any]) -> int | None:
-    found = engine.ask(
-        "SELECT max(`version`) AS version FROM {ledger} WHERE `of_table` = 'target' AND `start_offset` IS NOT NULL "
-        f"AND `epoch` = {int(row['epoch'])} AND `batch` = {int(row['batch'])}",
+def _batch(engine: DataFusion, ledger: At, row: dict[str, Any]) -> tuple[int | None, str | None]:
+    """The commit version of the row's batch, and the row's topic, if the ledger has them."""
+    (found,) = engine.ask(
+        "SELECT max(`version`) AS version, max(`topic`) AS topic FROM {ledger} WHERE `of_table` = 'target' AND `start_offset` IS NOT NULL "
+        f"AND `epoch` = {int(row['epoch'])} AND `batch` = {int(row['batch'])} AND `source` = {int(row['s'])}",
         ledger=ledger,
     )
-    return found[0]["version"] if found else None
+    return found["version"], found["topic"]

@@ -76,16 +76,26 @@ class Reach:
     end: int
 
 
-class TopicReader(AbstractContextManager["TopicReader"]):
-    """Reads one topic; a context manager. Raises InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED or TOPIC_UNKNOWN."""
+def client_of(kafka: KafkaOptions, within_ms: int = int(ANSWER_WITHIN_S * 1000)) -> KafkaNetClient:
+    """A client for TopicReader."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every attempt; our error reports the cause once
+    return KafkaNetClient(**kafka.for_python(), receive_message_max_bytes=_REPLY_BYTES_MAX, request_timeout_ms=within_ms)
 
-    def __init__(self, kafka: KafkaOptions, topic: str, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every attempt; our error reports the cause once
+
+class TopicReader(AbstractContextManager["TopicReader"]):
+    """Reads one topic; a context manager. Raises InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED or TOPIC_UNKNOWN.
+
+    With a `client` it uses that one's connections, and leaves them open.
+    """
+
+    def __init__(
+        self, kafka: KafkaOptions, topic: str, *, answer_within_s: float = ANSWER_WITHIN_S, client: KafkaNetClient | None = None
+    ) -> None:
         self.topic = topic
         self._kafka = kafka
         self._answer_within_s = answer_within_s
         within_ms = int(answer_within_s * 1000)
-        self._client = KafkaNetClient(**kafka.for_python(), receive_message_max_bytes=_REPLY_BYTES_MAX, request_timeout_ms=within_ms)
+        self._given, self._client = client is not None, client or client_of(kafka, within_ms)
         self.partitions: tuple[int, ...] = ()
         self._leaders: dict[int, int] = {}
         try:
@@ -178,7 +188,8 @@ class TopicReader(AbstractContextManager["TopicReader"]):
 
     def close(self) -> None:
         """Close the connections to the brokers."""
-        self._client.close()
+        if not self._given:
+            self._client.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()

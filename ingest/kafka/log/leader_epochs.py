@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from kafka.net.compat import KafkaNetClient
+
 from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.log.fetch import ANSWER_WITHIN_S, Reach, TopicReader
-from ingest.kafka.offsets import OffsetRange, Position
+from ingest.kafka.log.fetch import ANSWER_WITHIN_S, Reach, TopicReader, client_of
+from ingest.kafka.offsets import OffsetRange, Partition, Position, of_source
 from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
 
@@ -36,24 +38,33 @@ Taken = dict[int, tuple[int, int]]
 
 
 class LeaderEpochs:
-    """Asks about one topic for the batches of one table, over connections that stay open. Call `close` at the end.
+    """Asks about the topics of one table for its batches, over connections that stay open, one to each broker. Call `close` at the end.
 
-    `still_ours` waits for a lost broker, and raises if there is none, or if another topic has the name now.
+    `topics` are the names by number. `still_ours` waits for a lost broker, and raises if there is none, or if another topic has a name now.
     """
 
-    def __init__(self, kafka: KafkaOptions, topic: str, table: str, still_ours: Callable[[], None]) -> None:
-        self._kafka, self._topic, self._table, self._still_ours = kafka, topic, table, still_ours
-        self._reader: TopicReader | None = None
+    def __init__(self, kafka: KafkaOptions, topics: Mapping[int, str], table: str, still_ours: Callable[[], None]) -> None:
+        self._kafka, self._topics, self._table, self._still_ours = kafka, topics, table, still_ours
+        self._readers: dict[int, TopicReader] = {}
+        self._client: KafkaNetClient | None = None
 
-    def with_epochs(self, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[OffsetRange, ...]:
+    def with_epochs(self, ranges: Sequence[OffsetRange], read: Mapping[Partition, Position]) -> tuple[OffsetRange, ...]:
         """The ranges of a batch with their leader epochs; see the function `with_epochs`.
 
         Raises RunStopped LOG_TRUNCATED, the errors of `still_ours`, and the codes of TopicReader as RunStopped.
         """
+        found: list[OffsetRange] = []
+        for number, topic in self._topics.items():
+            here = [each for each in ranges if each.source == number]
+            if here:
+                found += self._of_topic(number, topic, here, of_source(read, number))
+        return tuple(found)
+
+    def _of_topic(self, number: int, topic: str, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[OffsetRange, ...]:
         deadline, once = time.monotonic() + BACK_WITHIN_S, False
         while True:
             try:
-                found, taken = self._asked(ranges, read)
+                found, taken = self._asked(number, topic, ranges, read)
             except InvalidEnvironment as error:
                 if time.monotonic() > deadline:
                     raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(self._table) from error
@@ -66,7 +77,7 @@ class LeaderEpochs:
             if once:
                 raise RunStopped(
                     "LOG_TRUNCATED",
-                    f"topic {self._topic} has lost {named(taken)} while {self._table} read it: its leader was elected without them. "
+                    f"topic {topic} has lost {named(taken)} while {self._table} read it: its leader was elected without them. "
                     "Nothing of the current batch was written.",
                     expected="a log that only grows: an unclean election, or a broker that lost files, took records back.",
                     remedy="run again: it continues if no committed batch has read them, and says else what to do.",
@@ -74,20 +85,24 @@ class LeaderEpochs:
             once = True
             self.close()  # a leader that was replaced a moment ago may not know it yet, and its log ends there: the leaders are looked up
 
-    def _asked(self, ranges: Sequence[OffsetRange], read: Mapping[int, Position]) -> tuple[tuple[OffsetRange, ...], Taken]:
+    def _asked(
+        self, number: int, topic: str, ranges: Sequence[OffsetRange], read: Mapping[int, Position]
+    ) -> tuple[tuple[OffsetRange, ...], Taken]:
         try:
-            if self._reader is None:
-                self._reader = TopicReader(self._kafka, self._topic)
-            return with_epochs(self._reader, ranges, read)
+            self._client = self._client or client_of(self._kafka)
+            if number not in self._readers:
+                self._readers[number] = TopicReader(self._kafka, topic, client=self._client)
+            return with_epochs(self._readers[number], ranges, read)
         except InvalidEnvironment:
             self.close()
             raise
 
     def close(self) -> None:
         """Close the connections."""
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = None
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+        self._readers.clear()
 
 
 def ask_taken_back(kafka: KafkaOptions, topic: str, read: Mapping[int, Position], within_s: float = ANSWER_WITHIN_S) -> Taken:

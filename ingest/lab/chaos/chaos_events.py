@@ -24,6 +24,8 @@ from ingest.lab.samples.shop import ORDERS, SampleEvent, Shop
 from ingest.runtime.errors import InvalidInput
 
 POOL: Final = 2048
+# One event in this many is one that another topic of its table has got, too.
+COPY_EVERY: Final = 40
 SCATTER: Final = 0x9E3779B1
 PART_SEPARATOR: Final = "\x1f"
 # By column type: the number of ids that one source can use before they collide with the next source's.
@@ -35,11 +37,15 @@ COMPARED: Final = ("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "BOOLEAN", 
 
 @dataclass(frozen=True)
 class Bodies:
-    """A contract's event bodies without the id columns, as JSON text without braces; `origin` names their source."""
+    """A contract's event bodies without the id columns, as JSON text without braces; `origin` names their source.
+
+    `topics` get the events: with several, some events get into two of them.
+    """
 
     contract: Contract
     texts: tuple[str, ...]
     origin: str
+    topics: tuple[str, ...]
     shop_topic: str | None = None
 
 
@@ -62,20 +68,23 @@ def refuse_unfit(contract: Contract) -> None:
         )
 
 
-def bodies(contract: Contract, seed: str, samples: Path | None) -> Bodies:
-    """The pool of bodies for a contract. Raises InvalidInput CHAOS_SAMPLE for a samples file that does not fit it."""
-    ids = set(contract.event_id.columns)
+def bodies(contract: Contract, seed: str, samples: Path | None, topics: Sequence[str] = ()) -> Bodies:
+    """The pool of bodies for a contract, for these topics (default: those that it names, else its own name).
+
+    Raises InvalidInput CHAOS_SAMPLE for a samples file that does not fit it.
+    """
+    ids, topics = set(contract.event_id.columns), (*topics,) or contract.source.names or (contract.name,)
     file = samples / f"{contract.table}.jsonl" if samples else None
     if file is not None and file.exists():
-        return Bodies(contract, tuple(_body(event, ids) for event in _samples(file, contract, ids)), f"samples of {file}")
+        return Bodies(contract, tuple(_body(event, ids) for event in _samples(file, contract, ids)), f"samples of {file}", topics)
     shop = Shop(f"bodies/{seed}")
     for topic, count, made in ((ORDERS, POOL, shop.orders(POOL)), ("payments", POOL, (shop.payment() for _ in range(POOL)))):
         events = [json.loads(event.value, parse_float=Number) for event in islice(made, count)]
         known = set().union(*events[:50])
         if {column.name for column in contract.columns} <= known:
-            return Bodies(contract, tuple(_body(event, ids) for event in events), f"the shop's {topic}", topic)
+            return Bodies(contract, tuple(_body(event, ids) for event in events), f"the shop's {topic}", topics, topic)
     random = Random(f"bodies/{seed}/{contract.name}")
-    return Bodies(contract, tuple(_body(_event(contract, random), ids) for _ in range(POOL)), "the column types")
+    return Bodies(contract, tuple(_body(_event(contract, random), ids) for _ in range(POOL)), "the column types", topics)
 
 
 def compared_columns(contract: Contract) -> tuple[str, ...]:
@@ -117,7 +126,7 @@ class Events:
             kinds = []  # the shop's poison has its id in the shop's own id column
         if kinds and number % 2:
             kind: PoisonKind = kinds[number // 2 % len(kinds)]
-            return poison(kind, self._shop)._replace(topic=maker.pool.contract.name)
+            return poison(kind, self._shop)._replace(topic=maker.pool.topics[number % len(maker.pool.topics)])
         return maker.broken(number // 2 if kinds else number)
 
 
@@ -125,23 +134,32 @@ class _Maker:
     def __init__(self, pool: Bodies, slot: int) -> None:
         self.pool = pool
         self._made = 0
+        self._last: SampleEvent | None = None
         columns = {column.name: column for column in pool.contract.columns}
         self._ids = [(name, _id_maker(columns[name], slot)) for name in pool.contract.event_id.columns]
         self._bodies = pool.texts
         self._broken = _broken_kinds(pool.contract)
 
     def event(self, pick: int) -> SampleEvent:
+        topics = self.pool.topics
+        if self._last is not None and len(topics) > 1 and not pick % COPY_EVERY:
+            copy = self._last._replace(topic=topics[(topics.index(self._last.topic) + 1) % len(topics)])
+            self._last = None
+            return copy
         self._made += 1
         texts = [(name, make(self._made)) for name, make in self._ids]
         fields = ",".join(f'"{name}":{json_text}' for name, (_, json_text) in texts)
         event_id = PART_SEPARATOR.join(text for _, (text, _) in texts)
         body = self._bodies[pick % len(self._bodies)]
         value = f"{{{fields},{body}}}" if body else f"{{{fields}}}"
-        return SampleEvent(self.pool.contract.name, event_id, event_id.encode(), value.encode())
+        self._last = SampleEvent(topics[pick // POOL % len(topics)], event_id, event_id.encode(), value.encode())
+        return self._last
 
     def broken(self, number: int) -> Poison:
         """One of our events, broken by one change."""
+        self._last = None  # no copy
         event = self.event(zlib.crc32(str(number).encode()))
+        self._last = None
         name, id_readable, change = self._broken[number % len(self._broken)]
         return Poison(name, event.topic, event.event_id if id_readable else None, event.key, change(event.value))
 

@@ -204,7 +204,7 @@ def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, S
     contracts = {contract.name: contract for contract in scene.contracts}
     for pool in pools:
         contract = contracts[pool.contract.name]
-        say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
+        say("oracle", f"reads {contract.name}: its topics, target, quarantine, ledger and every version")
         try:
             verdict, counts = _verdict(scene, pool, contract)
         except Exception as error:  # raising it would lose the verdicts on the other tables; a finding keeps them
@@ -220,12 +220,12 @@ def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, S
 
 
 def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[OracleVerdict, SceneCounts]:
-    columns, payload = contract.event_id.columns, compared_columns(contract)
+    columns, payload, topics = contract.event_id.columns, compared_columns(contract), scene.topics[contract.name]
     asked = JudgedRun(
         scene.lake,
         contract.pipeline,
         contract.table,
-        contract.source.topic,
+        tuple(topics),
         columns,
         payload,
         tuple(path for path in scene.manifests if path.exists()),
@@ -235,10 +235,10 @@ def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[OracleVerd
         valid_in_quarantine=bool(contract.rules) and pool.origin == "the column types",
         refused_kinds=refused_kinds(contract),
     )
-    kafka = read_kafka(scene.broker.bootstrap_servers, contract.source.topic, columns, payload, timeout_s=READ_WITHIN_S)
-    verdict = judge(asked, kafka)
+    kafka = [read_kafka(scene.broker.bootstrap_servers, topic, columns, payload, timeout_s=READ_WITHIN_S) for topic in topics]
+    verdict = judge(asked, *kafka)
     batches = scene.batches_done_of(contract)
-    return verdict, SceneCounts(records=len(kafka.records), batches=batches)
+    return verdict, SceneCounts(records=sum(len(view.records) for view in kafka), batches=batches)
 
 
 def _allowed(report: ChaosReport, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:

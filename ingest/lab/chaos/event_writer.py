@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ KAFKA = {"request_timeout_ms": 15_000, "delivery_timeout_ms": 18_000, "max_block
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that all writers of a round share; `rate` is records per second, 0 for as many as it can."""
+    """The settings that all writers of a round share; `rate` is records per second, 0 for as many as it can.
+
+    `topics` are those of each contract, by its name.
+    """
 
     bootstrap_servers: str
     transactional_id: str
@@ -41,6 +45,7 @@ class Settings:
     samples: str | None
     seed: str
     rate: int
+    topics: Mapping[str, Sequence[str]]
 
     def save(self, path: Path) -> Path:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -56,7 +61,8 @@ def write(settings: Settings, number: int, manifest: Path) -> None:
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     contracts = load_contracts(Path(settings.project))
-    pools = [bodies(contract, settings.seed, Path(settings.samples) if settings.samples else None) for contract in contracts]
+    samples = Path(settings.samples) if settings.samples else None
+    pools = [bodies(contract, settings.seed, samples, settings.topics[contract.name]) for contract in contracts]
     began = time.monotonic()
 
     def progress(records: int) -> None:
@@ -79,7 +85,7 @@ def write(settings: Settings, number: int, manifest: Path) -> None:
             duplicate_share=DUPLICATE_SHARE,
             aborted_share=ABORTED_SHARE,
             transaction_records=TRANSACTION_RECORDS,
-            topics={contract.name: contract.source.topic for contract in contracts},
+            topics={topic: topic for pool in pools for topic in pool.topics},
             transactional_id=settings.transactional_id,
             kafka_options=options,
             commit_timeout_s=COMMIT_TIMEOUT_S,

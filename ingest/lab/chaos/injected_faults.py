@@ -30,7 +30,7 @@ PROGRESS_EVERY: Final = 3
 REFUSED_WITHIN_S: Final = 120.0
 # All faults in ON_DRIVER wait until the driver has its locks. Some of those in AT_ANY_TIME hit a start before that.
 AT_ANY_TIME: Final = ("kill-driver", "kill-python", "kill-jvm", "lose-checkpoints", "damage-index")
-ON_DRIVER: Final = (*AT_ANY_TIME, "second-driver", "optimize", "delete", "clock", "disk-full")
+ON_DRIVER: Final = (*AT_ANY_TIME, "second-driver", "optimize", "delete", "clock", "disk-full", "topic-joins")
 Injection = Callable[[Scene, ScheduledFault], None]
 
 
@@ -73,6 +73,15 @@ def _kill_all_of(scene: Scene, driver: Worker) -> None:
     driver.kill()
     if scene.driver is driver:
         scene.driver = None
+
+
+def _topic_joins(scene: Scene, _: ScheduledFault) -> None:
+    """Between two runs, so that the next one reads a topic that has records before it starts."""
+    _kill_all_of(scene, _driver(scene))
+    if scene.writer is not None and scene.writer.poll() is None:
+        scene.counts.sigkills += 1
+        scene.writer.kill()
+    scene.join_topic()
 
 
 def _kill_python(scene: Scene, _: ScheduledFault) -> None:
@@ -269,4 +278,5 @@ INJECTIONS: Final[dict[str, Injection]] = {
     "delete": _delete,
     "disk-full": _disk_full,
     "clock": _clock,
+    "topic-joins": _topic_joins,
 }

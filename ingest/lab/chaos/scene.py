@@ -95,6 +95,10 @@ class Scene:
         self.findings: list[str] = []
         self.excused: dict[str, set[tuple[str, ...]]] = {contract.name: set() for contract in contracts}
         self.own_versions: dict[str, set[int]] = {contract.name: set() for contract in contracts}
+        # By contract. The first one has a pattern, which finds more of them.
+        self.topics = {contract.name: [*(contract.source.names or (contract.name,))] for contract in contracts}
+        self.joining = next(iter(self.topics.values()))
+        self.joining[1:] = [f"{self.joining[0]}-chaos-2"]
         self.manifests: list[Path] = []
         self.clock_library = clock_library
         self.clock: Mapping[str, str] = {}
@@ -109,11 +113,12 @@ class Scene:
         self._counted: dict[str, tuple[int, int]] = {}
         self._write_project(contracts, batch_records)
         self.contracts = load_contracts(self.project)
-        for contract in self.contracts:
-            broker.create_topic(contract.source.topic, PARTITIONS)
-        self._settings = Settings(
-            bootstrap_servers=proxy.bootstrap_servers, transactional_id="ingest-chaos", project=str(self.project), **settings
-        ).save(folder / "writer.json")
+        for topics in self.topics.values():
+            for topic in topics:
+                broker.create_topic(topic, PARTITIONS)
+        self._for_writers = partial(
+            Settings, bootstrap_servers=proxy.bootstrap_servers, transactional_id="ingest-chaos", project=str(self.project), **settings
+        )
 
     @property
     def lake(self) -> Path:
@@ -222,9 +227,17 @@ class Scene:
         manifest = self.folder / f"manifest-{number}.jsonl"
         self.manifests.append(manifest)
         self.counts.writers += 1
-        command = [sys.executable, "-m", "ingest.lab.chaos.event_writer", str(self._settings), str(seed), str(manifest)]
+        settings = self._for_writers(topics=self.topics).save(self.folder / "writer.json")
+        command = [sys.executable, "-m", "ingest.lab.chaos.event_writer", str(settings), str(seed), str(manifest)]
         self.writer = Worker(command, output=self.folder / "writer.log", environment={})
         return self.writer
+
+    def join_topic(self) -> None:
+        """Create another topic that the first table reads, and start a producer that sends to it. The next driver finds the topic."""
+        self.joining.append(f"{self.joining[0]}-chaos-{len(self.joining) + 1}")
+        self.broker.create_topic(self.joining[-1], PARTITIONS)
+        writer = self.start_writer()
+        until(partial(_has_committed, writer, self.manifests[-1]), END_WITHIN_S)
 
     def note_end(self, driver: Worker, code: int) -> None:
         """Judge the end of a driver that was not killed as a whole group."""
@@ -314,7 +327,10 @@ class Scene:
         for contract in contracts:
             document = json.loads(contract.to_json())
             own = {"isolation_level": "read_committed", "starting_offsets": "earliest", "max_records_per_batch": batch_records}
-            document["source"] |= own
+            document["source"] = {key: value for key, value in document["source"].items() if not key.startswith("topic")} | own
+            topics = self.topics[contract.name]
+            found = {"topic_pattern": rf"{re.escape(topics[0])}(-chaos-\d+)?"}
+            document["source"] |= found if topics is self.joining else {"topics": topics} if topics[1:] else {"topic": topics[0]}
             document["quarantine"] = {"max_share": 1.0, "min_records": 1000}
             for key in ("suite", "layout", "quality"):  # delta-rs, which runs the OPTIMIZE, cannot write clustered tables
                 document.pop(key, None)

@@ -30,6 +30,7 @@ WEIGHTS: Final = {
     "delete": 1,
     "disk-full": 1,
     "clock": 1,
+    "topic-joins": 2,
 }
 FAULTS: Final = tuple(WEIGHTS)
 # Share of the driver's faults that may hit a start before it has its locks. The others wait for the locks first.

@@ -54,16 +54,17 @@ def delete(scene: Scene, number: int, chance: float) -> None:
     if not DeltaLog(LocalFiles(), str(target)).exists():
         return
     ids = contract.event_id.columns
-    rows = select(target, ["_partition", "_offset", *ids])
+    rows = select(target, ["_source", "_partition", "_offset", *ids])
     start = int(chance * max(len(rows) - DELETED_IDS, 0))
     chosen = rows[start : start + DELETED_IDS]
     if not chosen:
         return
-    scene.excused[contract.name] |= {tuple(str(id_text(value)) for value in row[2:]) for row in chosen}
-    offsets: dict[int, list[int]] = defaultdict(list)
-    for partition, offset, *_ in chosen:
-        offsets[partition].append(offset)
-    places = " OR ".join(f"(_partition = {p} AND _offset IN ({', '.join(map(str, each))}))" for p, each in offsets.items())
+    scene.excused[contract.name] |= {tuple(str(id_text(value)) for value in row[3:]) for row in chosen}
+    offsets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for source, partition, offset, *_ in chosen:
+        offsets[source, partition].append(offset)
+    here = ((*of, ", ".join(map(str, each))) for of, each in offsets.items())
+    places = " OR ".join(f"(_source = {source} AND _partition = {p} AND _offset IN ({each}))" for source, p, each in here)
     table = DeltaTable(str(target))
     table.delete(places)
     scene.own_versions[contract.name].add(table.version())

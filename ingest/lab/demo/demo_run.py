@@ -112,10 +112,10 @@ def run(root: Path, project: Path, events: int, seed: int, say: Say) -> DemoRepo
 def _contracts(project: Path) -> tuple[Contract, ...]:
     contracts = load_contracts(project, TABLES)
     for contract in contracts:
-        if contract.event_id.kind != "columns" or len(contract.event_id.columns) != 1:
+        if contract.event_id.kind != "columns" or len(contract.event_id.columns) != 1 or not contract.source.topic:
             raise InvalidInput(
                 "DEMO_CONTRACT",
-                f"the event id of the contract {contract.name} is not the one column that the sample events have.",
+                f"the contract {contract.name} reads several topics, or its event id is not the one column that the sample events have.",
                 expected="the contracts of orders and payments of this repository.",
                 remedy="run the demo with --project on a fresh clone of the repository.",
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.lab.oracle.oracle_tables import Lake, Position
-from ingest.lab.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestView
+from ingest.lab.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestView, Of
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class JudgedRun:
     - `excused_ids` were deleted by the test, or lost in an accepted gap or with their topic.
     - `own_versions` are the test's own commits on the target, `own_quarantine_versions` those on the quarantine.
     - `updated` has the values that the test's own UPDATE wrote: by event id, payload column → value.
-    - `former` are earlier topics of this name that the test has deleted (from `read_kafka`).
+    - `former` are earlier topics of these names that the test has deleted, or that left the contract (from `read_kafka`).
     - `valid_in_quarantine` allows valid records in the quarantine (conflicting payloads).
     - `refused_kinds` are the kinds of broken records, as manifests name them, that the contract never accepts although their id can be
       read.
@@ -30,7 +30,7 @@ class JudgedRun:
     lake: Path
     pipeline: str
     table: str
-    topic: str
+    topics: tuple[str, ...]
     id_columns: tuple[str, ...]
     payload_columns: tuple[str, ...] = ()
     manifests: tuple[Path, ...] = ()
@@ -63,15 +63,15 @@ class Case:
     """All data of the run, read once."""
 
     run: JudgedRun
-    kafka: KafkaView
+    kafka: tuple[KafkaView, ...]
     manifest: ManifestView
     lake: Lake
     notes: list[str] = field(default_factory=list)
 
     @cached_property
     def views(self) -> Mapping[str, KafkaView]:
-        """The topic and its deleted predecessors of the same name, by topic id."""
-        return {view.topic_id: view for view in (*self.run.former, self.kafka)}
+        """The topics and their predecessors, by topic id."""
+        return {view.topic_id: view for view in (*self.run.former, *self.kafka)}
 
     @cached_property
     def records(self) -> Mapping[Position, KafkaRecord]:
@@ -83,4 +83,13 @@ class Case:
         return self.run.own_versions if table == "target" else self.run.own_quarantine_versions
 
     def where(self, position: Position) -> str:
-        return f"{self.run.table}: partition {position.partition} offset {position.offset}"
+        return f"{self.run.table}: {self.named(position[:2])} offset {position.offset}"
+
+    def named(self, of: Of) -> str:
+        """A partition, with its topic if there are several."""
+        return f"{self._names.get(of[0], '')}partition {of[1]}"
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        several = len({view.topic for view in self.views.values()}) > 1
+        return {topic_id: f"topic {view.topic} " for topic_id, view in self.views.items()} if several else {}

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ingest.lab.oracle.case import Case, JudgedRun, OracleVerdict
 from ingest.lab.oracle.oracle_ledger import check_batches, check_ledger, check_postings, check_sums
-from ingest.lab.oracle.oracle_log import check_gaps, check_log
+from ingest.lab.oracle.oracle_log import check_gaps, check_log, check_sources
 from ingest.lab.oracle.oracle_tables import Lake, Position
 from ingest.lab.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
 from ingest.lab.oracle.versions import check_order, check_versions
@@ -27,14 +27,14 @@ FINDINGS_A_CHECK_MAX: Final = 20
 
 
 def judge_live(run: JudgedRun, bootstrap_servers: str) -> OracleVerdict:
-    """Judge a run against the topic on a real broker."""
-    return judge(run, read_kafka(bootstrap_servers, run.topic, run.id_columns, run.payload_columns))
+    """Judge a run against its topics on a real broker."""
+    return judge(run, *(read_kafka(bootstrap_servers, topic, run.id_columns, run.payload_columns) for topic in run.topics))
 
 
-def judge(run: JudgedRun, kafka: KafkaView) -> OracleVerdict:
-    """Judge a run against a given view of Kafka; each check reports FINDINGS_A_CHECK_MAX findings at most."""
+def judge(run: JudgedRun, *kafka: KafkaView) -> OracleVerdict:
+    """Judge a run against given views of its topics; each check reports FINDINGS_A_CHECK_MAX findings at most."""
     lake = Lake.read(run.folder, run.id_columns, run.payload_columns)
-    case = Case(run, kafka, read_manifests(run.manifests, run.topic), lake)
+    case = Case(run, kafka, read_manifests(run.manifests, *run.topics), lake)
     findings: list[str] = []
     for check in CHECKS:
         found = check(case)
@@ -90,6 +90,8 @@ def check_positions(case: Case) -> Iterator[str]:
                 yield f"{case.where(position)}: id {record.event_id} is a valid event and in the quarantine (b)"
         if kept is not None and kept.value_hash != record.value_hash:
             yield f"{case.where(position)} is in the quarantine with other bytes than Kafka holds there (b)"
+        if kept is not None and kept.topic_id != position.topic_id:
+            yield f"{case.where(position)} is in the quarantine with the topic id {kept.topic_id!r}, and its number means another (b)"
         if record.event_id is None:
             if held is not None:
                 yield f"{case.where(position)}: no id can be read from the record, and the target holds it as {held.event_id} (b)"
@@ -106,7 +108,7 @@ def check_positions(case: Case) -> Iterator[str]:
                 past = f"aborted, marker, past the end {view.end.get(position.partition, 0)}"
                 yield f"{case.where(position)} is in the {name}, and no committed record is there ({past}) (b)"
         for topic_id, count in sorted(Counter(p.topic_id for p in positions if p.topic_id not in case.views).items()):
-            yield f"{case.run.table}: {count} rows of the {name} name the topic id {topic_id!r}, which no topic of this name had (b)"
+            yield f"{case.run.table}: {count} rows of the {name} name the topic id {topic_id!r}, which no topic of the table had (b)"
 
 
 def check_aborted(case: Case) -> Iterator[str]:
@@ -163,6 +165,7 @@ CHECKS: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     check_aborted,
     check_payloads,
     check_log,
+    check_sources,
     check_versions,
     check_order,
     check_gaps,

@@ -33,8 +33,8 @@ def check_sums(case: Case) -> Iterator[str]:
 
 
 def _gone(lake: Lake, table: str) -> Mapping[Key, Sums]:
-    """What the test took and the books still have: a seek writes off what it finds missing of its topic, but not what a DELETE took."""
-    seen = {seek.topic_id: seek.saw(table) for seek in lake.commits("target", "start", "seek")}
+    """What the test took and the books still have: a seek writes off what it finds missing of its topics, but not what a DELETE took."""
+    seen = {topic_id: seek.saw(table) for seek in lake.commits("target", "seek") for topic_id, _ in seek.starts}
     deleted: list[tuple[int, dict[Key, Sums]]] = [(-1, {})]  # by the version from which on it is true
     lost: dict[Key, Sums] = {}
     operations = {commit.version: commit for commit in lake.logs[table]}
@@ -46,7 +46,7 @@ def _gone(lake: Lake, table: str) -> Mapping[Key, Sums]:
         elif commit.restored >= 0:
             after = next(each for since, each in reversed(deleted) if since <= commit.restored)
         deleted.append((version, after))
-        fresh = (key for key in taken.keys() | before.keys() | after.keys() if version > seen.get(lake.topics.get(key[0], ""), -1))
+        fresh = (key for key in taken.keys() | before.keys() | after.keys() if version > seen.get(lake.topic(key[2]), -1))
         lost |= {key: each for key, each in _sum(_sum(lost, taken), _sum(before, after, -1)).items() if key in {*fresh}}
     return _sum(lost, deleted[-1][1])
 
@@ -76,9 +76,9 @@ def check_postings(case: Case) -> Iterator[str]:
     said: Counter[Key] = Counter(posting.key for _, posting in case.lake.lines if posting.start is None and posting.why == "batch")
     last = max((commit.number for commit in case.lake.commits("target", *POSITIONED, "state")), default=(0, 0))
     for statement, posting in case.lake.lines:
-        what = f"{case.run.table}: {posting.why} {posting.key[:2]} of partition {posting.partition}"
+        what = f"{case.run.table}: {posting.why} {posting.key[:2]} of {case.named((statement.topic_id, posting.partition))}"
         if statement.topic_id and statement.topic_id not in case.views:
-            yield f"{what} names the topic id {statement.topic_id!r}, which no topic of this name had (g)"
+            yield f"{what} names the topic id {statement.topic_id!r}, which no topic of the table had (g)"
         if posting.why != "batch" or posting.start is None or posting.end is None:
             continue
         if posting.target is None and said[posting.key] != 1 and (said[posting.key] or posting.key[:2] != last):
@@ -109,9 +109,9 @@ def check_batches(case: Case) -> Iterator[str]:
             epoch, batch = row.number
             what = f"{case.where(position)}: the {table} names epoch {epoch} batch {batch}"
             if row.number in lake.ranges:
-                start, end = lake.ranges[row.number].get(position.partition, (0, 0))
-                if not start <= position.offset < end or lake.topics[epoch] != position.topic_id:
-                    yield f"{what}, which read [{start}, {end}) of the topic id {lake.topics[epoch]!r} (b)"
+                start, end = lake.ranges[row.number].get(position[:2], (0, 0))
+                if not start <= position.offset < end:
+                    yield f"{what}, which read [{start}, {end}) there (b)"
             elif table == "target":
                 yield f"{what}, and no target commit of that is in the log (b)"
             else:
@@ -119,12 +119,12 @@ def check_batches(case: Case) -> Iterator[str]:
 
 
 def _left(lake: Lake, position: Position, epoch: int, what: str) -> Iterator[str]:
-    """Each later epoch, up to the next one with a batch, must roll it back unless it reads another topic or starts after the record."""
+    """Each later epoch, up to the next one with a batch, must roll it back unless it reads other topics or starts after the record."""
     began: dict[int, bool] = {}
     for commit in lake.commits("target", *POSITIONED):
         if commit.number[0] > epoch:
-            start = commit.starts.get(position.partition, 0) or commit.ranges.get(position.partition, (0, 0))[0]
-            began.setdefault(commit.number[0], commit.topic_id == position.topic_id and start <= position.offset)
+            starts = commit.starts or {of: start for of, (start, _) in commit.ranges.items()}
+            began.setdefault(commit.number[0], 0 <= starts.get(position[:2], -1) <= position.offset)
             if commit.kind == "batch":
                 break
     if not began:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ingest.lab.oracle.case import Case
-from ingest.lab.oracle.sources import OracleCommit
+from ingest.lab.oracle.sources import Of, OracleCommit
 
 # The kinds of commit that have a transaction id, and the numbers of those that are not batches; batches start at 2.
 KINDS: Final = {"target": ("fence", "start", "seek", "batch", "state"), "quarantine": ("fence", "rollback", "batch")}
@@ -73,68 +73,86 @@ def _quarantine_first(case: Case) -> Iterator[str]:
         what = f"{case.run.table}: quarantine version {commit.version}"
         if commit.timestamp_ms > batch.timestamp_ms:
             yield f"{what} comes after target version {batch.version} of the same batch (f)"
-        if commit.topic_id != batch.topic_id:
-            yield f"{what} names another topic than target version {batch.version} of the same batch (f)"
+        if commit.sources != batch.sources:
+            yield f"{what} names other topics than target version {batch.version} of the same batch (f)"
+
+
+def check_sources(case: Case) -> Iterator[str]:
+    """(f) A number means one topic for as long as the table exists, a topic has one number, and a commit names the topics that it reads."""
+    lake, table = case.lake, case.run.table
+    meant: dict[int, str] = {}
+    for where, number, topic_id in lake.named:
+        if meant.get(number, topic_id) != topic_id:
+            yield f"{table}: {where} means by number {number} the topic id {topic_id!r}, which was {meant[number]!r} before (f)"
+        elif others := [other for other, each in meant.items() if each == topic_id and other != number]:
+            yield f"{table}: {where} gives the topic id {topic_id!r} the number {number}, and it has {others[0]} (f)"
+        meant[number] = topic_id
+    for name in KINDS:
+        for commit in lake.commits(name, *KINDS[name]):
+            if unnamed := {posting.source for posting in commit.postings} - {*range(len(commit.sources))}:
+                yield f"{table}: {name} version {commit.version} has postings of the numbers {sorted(unnamed)}, which it does not name (f)"
 
 
 def _ranges(case: Case) -> Iterator[str]:
-    """An epoch's batches count from 2 without a hole, and each range starts at the end of the previous one or at a seek's start."""
-    ends: dict[int, int] | None = {} if case.lake.first("target") == 0 else None
-    topic_id, last = "", (0, 1)
+    """An epoch's batches count from 2 without a hole, and each range starts where the partition was read to, or at a seek's start."""
+    ends: dict[Of, int] | None = {} if case.lake.first("target") == 0 else None
+    last = (0, 1)
     read: list[OracleCommit] = []
     for commit in case.lake.commits("target", *POSITIONED):
         what = f"{case.run.table}: target version {commit.version}"
         if commit.kind != "batch":
             yield from _seek(case, commit, read, what)
-            ends, topic_id, last = dict(commit.starts), commit.topic_id, commit.number
+            for of in commit.going_on:
+                if ends is not None and commit.starts[of] != ends.get(of, 0):
+                    yield f"{what} goes on at {commit.starts[of]} in {case.named(of)}, which was read to {ends.get(of, 0)} (f)"
+            ends, last = dict(commit.starts), commit.number
             continue
         following = last[1] + 1 if commit.number[0] == last[0] else 2
         if commit.number[1] != following and ends is not None:
             yield f"{what} is batch {commit.number[1]} of epoch {commit.number[0]}, expected batch {following} (f)"
-        if topic_id and commit.topic_id != topic_id:
-            yield f"{what} reads the topic id {commit.topic_id!r}, and no seek leads there from {topic_id!r} (f)"
-        for partition, (start, end) in commit.ranges.items():
-            expected = start if ends is None else ends.get(partition, 0)  # a partition that was added later starts at 0
+        if ends and (new := {topic for topic, _ in commit.ranges} - {topic for topic, _ in ends}):
+            yield f"{what} reads the topic id {min(new)!r}, and no start or seek leads there (f)"
+        for of, (start, end) in commit.ranges.items():
+            expected = start if ends is None else ends.get(of, 0)  # a partition that was added later starts at 0
             if start != expected or end < start:
-                yield f"{what}: partition {partition} has the range [{start}, {end}), expected to start at {expected} (f)"
+                yield f"{what}: {case.named(of)} has the range [{start}, {end}), expected to start at {expected} (f)"
         if missing := (ends or {}).keys() - commit.ranges.keys():
-            yield f"{what}: no range for the partitions {sorted(missing)}, which earlier commits had (f)"
-        ends = {partition: end for partition, (_, end) in commit.ranges.items()}
-        topic_id, last = commit.topic_id, commit.number
+            yield f"{what}: no range for {', '.join(map(case.named, sorted(missing)))}, which earlier commits had (f)"
+        ends, last = {of: end for of, (_, end) in commit.ranges.items()}, commit.number
         read.append(commit)
 
 
 def _seek(case: Case, seek: OracleCommit, read: Sequence[OracleCommit], what: str) -> Iterator[str]:
-    """A seek starts inside its topic and after its gaps, and offsets that a batch has read are never a gap.
+    """A seek starts inside its topics and after its gaps, and offsets that a batch has read are never a gap.
 
     If the test itself removed rows, a gap may cover offsets that were read: their records may have expired since.
     """
-    topic_ends = case.views[seek.topic_id].end if seek.topic_id in case.views else {}
-    for partition, offset in seek.starts.items():
-        if offset > topic_ends.get(partition, 0):
-            yield f"{what} begins at {offset} in partition {partition}, where its topic ends at {topic_ends.get(partition, 0)} (f)"
+    for of, offset in seek.starts.items():
+        end = case.views[of[0]].end.get(of[1], 0) if of[0] in case.views else 0
+        if offset > end:
+            yield f"{what} begins at {offset} in {case.named(of)}, where its topic ends at {end} (f)"
     rows_removed = case.own_versions("target") or case.own_versions("quarantine")
-    for partition, start, end in seek.gaps:
-        gap = f"{what} accepts the gap [{start}, {end}) in partition {partition}"
-        if not start < end <= seek.starts.get(partition, 0):
-            yield f"{gap}, and begins at {seek.starts.get(partition, 0)} (f)"
+    for of, start, end in seek.gaps:
+        gap = f"{what} accepts the gap [{start}, {end}) in {case.named(of)}"
+        if not start < end <= seek.starts.get(of, 0):
+            yield f"{gap}, and begins at {seek.starts.get(of, 0)} (f)"
         for batch in read if not rows_removed else ():
-            low, high = batch.ranges.get(partition, (0, 0))
-            if batch.topic_id == seek.topic_id and max(low, start) < min(high, end):
+            low, high = batch.ranges.get(of, (0, 0))
+            if max(low, start) < min(high, end):
                 yield f"{gap}, and version {batch.version} has read [{low}, {high}) (f)"
 
 
 def check_gaps(case: Case) -> Iterator[str]:
     """(a) Offsets that no batch has read are an accepted gap: ranges and gaps of a partition leave no hole."""
     lake = case.lake
-    covered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    covered: dict[Of, list[tuple[int, int]]] = defaultdict(list)
     for statement, posting in lake.lines:
         if posting.why in ("batch", "gap") and posting.start is not None and posting.end is not None:
             covered[statement.topic_id, posting.partition].append((posting.start, posting.end))
-    for (_, partition), stretches in sorted(covered.items()):
+    for of, stretches in sorted(covered.items()):
         reached = min(stretches)[0]
         for start, end in sorted(stretches):
             if start > reached:
-                what = f"{case.run.table}: partition {partition} offsets [{reached}, {start})"
+                what = f"{case.run.table}: {case.named(of)} offsets [{reached}, {start})"
                 yield f"{what} were read by no batch, and no gap is accepted (a)"
             reached = max(reached, end)

@@ -21,6 +21,7 @@ from ingest.lab.oracle.sources import (
     EventId,
     Key,
     Number,
+    Of,
     OracleCommit,
     OraclePosting,
     Sums,
@@ -31,14 +32,12 @@ from ingest.lab.oracle.sources import (
     value_hash,
 )
 
-# The columns with epoch, batch and partition.
-PLACES = {"target": ("_epoch", "_batch", "_partition"), "quarantine": ("epoch", "batch", "partition")}
-# Epoch, batch and partition: the key by which rows are counted.
-Place = tuple[int, int, int]
+# The columns of a key: epoch, batch, source and partition.
+PLACES = {"target": ("_epoch", "_batch", "_source", "_partition"), "quarantine": ("epoch", "batch", "source", "partition")}
 
 
 class Position(NamedTuple):
-    """A record's position in Kafka."""
+    """A record's position in Kafka. The tables have the number of its topic in place of the id."""
 
     topic_id: str
     partition: int
@@ -54,15 +53,16 @@ class Row(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """A record in quarantine, with the hash of its bytes and the batch that wrote it."""
+    """A record in quarantine, with the hash of its bytes, the batch that wrote it, and the topic id that its row has beside the number."""
 
     state: str
     value_hash: str | None
     number: Number
+    topic_id: str
 
 
 class Statement(NamedTuple):
-    """The statement of a posting: table and version of its commit, its epoch and number, its writer, and the topic id that it reads."""
+    """The statement of a posting: table and version of its commit, its epoch and number, its writer, and its name for the topic's id."""
 
     table: str
     version: int
@@ -123,11 +123,11 @@ class Lake:
     def logged(self) -> Set[Line]:
         """The postings of the engine's commits that the logs contain."""
         return {
-            (Statement(table, commit.version, *commit.number, str((commit.metadata or {}).get("writer")), commit.topic_id), posting)
+            (Statement(table, commit.version, *commit.number, str((commit.metadata or {}).get("writer")), commit.topic(p.source)), p)
             for table in PLACES
             for commit in self.logs[table]
             if commit.ours(self.app_id)
-            for posting in commit.postings
+            for p in commit.postings
         }
 
     @cached_property
@@ -137,18 +137,34 @@ class Lake:
         return sorted(self.logged | former, key=lambda line: (line[0][2:4], line[0], line[1][:5]))
 
     @cached_property
-    def ranges(self) -> Mapping[Number, Mapping[int, tuple[int, int]]]:
-        """The offset ranges of every committed batch, by partition."""
-        found: dict[Number, dict[int, tuple[int, int]]] = {}
-        for _, posting in self.lines:
+    def ranges(self) -> Mapping[Number, Mapping[Of, tuple[int, int]]]:
+        """The offset ranges of every committed batch."""
+        found: dict[Number, dict[Of, tuple[int, int]]] = {}
+        for statement, posting in self.lines:
             if posting.why == "batch" and posting.start is not None and posting.end is not None:
-                found.setdefault((posting.epoch, posting.batch), {})[posting.partition] = (posting.start, posting.end)
+                of = statement.topic_id, posting.partition
+                found.setdefault((posting.epoch, posting.batch), {})[of] = (posting.start, posting.end)
         return found
 
     @cached_property
+    def named(self) -> Sequence[tuple[str, int, str]]:
+        """Where a statement or a line of the ledger says which topic id a number means: in their order, a number, the id."""
+        found = [(*statement[2:4], f"the ledger, of {statement}", posting.source, statement.topic_id) for statement, posting in self.ledger]
+        for table in PLACES:
+            for commit in self.logs[table]:
+                # A start that was cut off before it committed offsets has numbered topics that no row names.
+                if commit.ours(self.app_id) and commit.kind not in ("fence", "rollback"):
+                    found += [(*commit.number, f"{table} version {commit.version}", *each) for each in enumerate(commit.sources)]
+        return [each[2:] for each in sorted(found) if each[4]]
+
+    @cached_property
     def topics(self) -> dict[int, str]:
-        """The topic id that each epoch reads."""
-        return {statement.epoch: statement.topic_id for statement, _ in self.lines if statement.topic_id}
+        """The topic ids by number."""
+        return {number: topic_id for _, number, topic_id in self.named}
+
+    def topic(self, source: int) -> str:
+        """The topic id of this number; words if nothing says it."""
+        return self.topics.get(source, f"of number {source}")
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:
@@ -159,37 +175,38 @@ class Lake:
         lake = cls(folder, logs, frozenset(lines), id_columns)
         seen = {table: Counter[Position]() for table in PLACES}
         columns = len(id_columns)
-        for epoch, batch, partition, offset, *values in select(
+        for epoch, batch, source, partition, offset, *values in select(
             folder / "target", [*PLACES["target"], "_offset", *id_columns, *payload_columns]
         ):
-            position = Position(lake.topics.get(epoch, ""), partition, offset)
+            position = Position(lake.topic(source), partition, offset)
             event_id = tuple(str(id_text(value)) for value in values[:columns])
             lake.target[position] = Row(event_id, tuple(values[columns:]), (epoch, batch))
             lake.target_ids[event_id] += 1
             seen["target"][position] += 1
-        kept = [*PLACES["quarantine"], "topic_id", "offset", "state", "event_id", "value"]
-        for epoch, batch, partition, topic_id, offset, state, named_id, value in select(folder / "quarantine", kept):
-            position = Position(plain_topic_id(topic_id), partition, offset)
-            lake.quarantine[position] = Quarantined(state, None if value is None else value_hash(value), (epoch, batch))
+        kept = [*PLACES["quarantine"], "offset", "topic_id", "state", "event_id", "value"]
+        for epoch, batch, source, partition, offset, topic_id, state, named_id, value in select(folder / "quarantine", kept):
+            position = Position(lake.topic(source), partition, offset)
+            digest = None if value is None else value_hash(value)
+            lake.quarantine[position] = Quarantined(state, digest, (epoch, batch), plain_topic_id(topic_id))
             if isinstance(named_id, str):
                 lake.quarantine_ids.add(quarantined_id(named_id, columns))
             seen["quarantine"][position] += 1
         lake.doubled = {table: Counter({p: count for p, count in counts.items() if count > 1}) for table, counts in seen.items()}
         return lake
 
-    def rows_at(self, table: str, version: int) -> Counter[Place]:
-        """The row counts by place at this version; raises deltalake's error if files of the version are gone."""
+    def rows_at(self, table: str, version: int) -> Counter[Key]:
+        """The row counts by key at this version; raises deltalake's error if files of the version are gone."""
         delta = DeltaTable(str(self.folder / table), version=version)
         columns = ", ".join(PLACES[table])
-        return Counter({(row[0], row[1], row[2]): row[3] for row in query(delta, f"SELECT {columns}, COUNT(*) FROM t GROUP BY {columns}")})
+        rows = query(delta, f"SELECT {columns}, COUNT(*) FROM t GROUP BY {columns}")
+        return Counter({(epoch, batch, source, partition): count for epoch, batch, source, partition, count in rows})
 
     def sums_at(self, table: str, version: int | None = None) -> dict[Key, Sums]:
         """The sums of the rows at this version (None: the newest); raises deltalake's error if files of the version are gone."""
         if not self.logs[table]:
             return {}
-        epoch, batch, partition = PLACES[table]
-        offset, source, *ids = ("_offset", "_source", *self.id_columns) if table == "target" else ("offset", "source")
-        names = ", ".join(f'"{name}"' for name in (epoch, batch, source, partition, offset, *ids))
+        offset, *ids = ("_offset", *self.id_columns) if table == "target" else ("offset",)
+        names = ", ".join(f'"{name}"' for name in (*PLACES[table], offset, *ids))
         delta = DeltaTable(str(self.folder / table), version=version)
         rows = pa.table(QueryBuilder().register("t", delta).execute(f"SELECT {names} FROM t").read_all()).combine_chunks()
         place = [rows.column(number).cast(pa.int64()).combine_chunks() for number in range(5)]

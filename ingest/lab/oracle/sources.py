@@ -7,7 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -18,7 +18,9 @@ from typing import Any, Final, NamedTuple
 EventId = tuple[str, ...]
 # Epoch and number in the epoch: 0 is the fence, 1 a seek or a roll-back, batches start at 2.
 Number = tuple[int, int]
-# Epoch, batch, source and partition of rows.
+# A topic's id, and a partition of it.
+Of = tuple[str, int]
+# Epoch, batch, source (the number of the topic) and partition of rows.
 Key = tuple[int, int, int, int]
 # The number of rows, the sum of their offsets, and the sum of their hashes modulo 2^64.
 Sums = tuple[int, int, int]
@@ -49,7 +51,7 @@ class KafkaView:
 
 @dataclass
 class ManifestView:
-    """The producers' manifests for one topic.
+    """The producers' manifests, as far as they are about the topics of a table.
 
     `committed` and `unknown` map an id to the hashes of its valid payloads. `poison_ids` maps an id that can be read from a broken record
     to the record's poison kind.
@@ -111,7 +113,7 @@ class OracleCommit:
     """One version of a Delta table, from its JSON file in `_delta_log`; `replaces`: a RESTORE, a REPLACE TABLE or a full overwrite.
 
     `restored` is the version that a RESTORE went back to. `metadata` is the engine's userMetadata (its BatchCommit), and `kind`, `number`,
-    `topic_id` and `postings` are taken from it.
+    `sources` (the topics' ids by number) and `postings` are taken from it.
     """
 
     version: int
@@ -125,26 +127,36 @@ class OracleCommit:
     restored: int
     kind: str
     number: Number
-    topic_id: str
+    sources: tuple[str, ...]
     postings: tuple[OraclePosting, ...]
 
-    @cached_property
-    def ranges(self) -> Mapping[int, tuple[int, int]]:
-        """The offsets that a batch has read, by partition."""
-        return {each.partition: (each.start, each.end) for each in self._of("batch")}
+    def topic(self, source: int) -> str:
+        """The id of the topic with this number; empty if the commit names none."""
+        return self.sources[source] if source < len(self.sources) else ""
 
     @cached_property
-    def starts(self) -> Mapping[int, int]:
-        """The offsets at which an epoch begins, by partition."""
-        return {each.partition: each.start for each in self._of(*BEGIN)}
+    def ranges(self) -> Mapping[Of, tuple[int, int]]:
+        """The offsets that a batch has read."""
+        return {of: (start, end) for of, start, end in self._of("batch")}
 
     @cached_property
-    def gaps(self) -> Sequence[tuple[int, int, int]]:
+    def starts(self) -> Mapping[Of, int]:
+        """The offsets at which an epoch begins."""
+        return {of: start for of, start, _ in self._of(*BEGIN)}
+
+    @cached_property
+    def going_on(self) -> Set[Of]:
+        """Those partitions of `starts` that an earlier epoch has read, and that this one reads from there on."""
+        return {of for of, *_ in self._of("start")}
+
+    @cached_property
+    def gaps(self) -> Sequence[tuple[Of, int, int]]:
         """Partition, start and end of the offsets that a seek leaves out."""
-        return [(each.partition, each.start, each.end) for each in self._of("gap")]
+        return self._of("gap")
 
-    def _of(self, *whys: str) -> list[Any]:
-        return [each for each in self.postings if each.why in whys and each.start is not None]
+    def _of(self, *whys: str) -> list[tuple[Of, int, int]]:
+        here = [each for each in self.postings if each.why in whys]
+        return [((self.topic(p.source), p.partition), p.start, p.end) for p in here if p.start is not None and p.end is not None]
 
     def saw(self, table: str) -> int:
         """The version of target or quarantine that the writer looked at before."""
@@ -243,8 +255,8 @@ def read_kafka(
     return KafkaView(topic, topic_id, records, {t.partition: o for t, o in begin.items()}, {t.partition: o for t, o in end.items()})
 
 
-def read_manifests(paths: Iterable[Path], topic: str) -> ManifestView:
-    """Read the producers' manifests; an attempt without an end has an unknown outcome.
+def read_manifests(paths: Iterable[Path], *topics: str) -> ManifestView:
+    """Read what the producers' manifests say of these topics; an attempt without an end has an unknown outcome.
 
     The last line of a killed producer may be torn. Raises ValueError for any other line that cannot be read.
     """
@@ -263,23 +275,24 @@ def read_manifests(paths: Iterable[Path], topic: str) -> ManifestView:
             if entry["event"] == "begin":
                 begun[entry["txn"], entry["attempt"]] = entry
             elif entry["event"] in {"committed", "aborted", "unknown"}:
-                _add(view, begun.pop((entry["txn"], entry["attempt"])), entry["event"], topic)
+                _add(view, begun.pop((entry["txn"], entry["attempt"])), entry["event"], topics)
         for entry in begun.values():
-            _add(view, entry, "unknown", topic)
+            _add(view, entry, "unknown", topics)
     return view
 
 
-def _add(view: ManifestView, begun: Mapping[str, Any], ending: str, topic: str) -> None:
-    lists = begun["topics"].get(topic, {"ids": [], "hashes": []})
-    ids = [tuple(text.split("\x1f")) for text in lists["ids"]]
-    if ending == "aborted":
-        view.aborted.update(ids)
-        return
-    known = view.committed if ending == "committed" else view.unknown
-    for event_id, digest in zip(ids, lists["hashes"], strict=True):
-        known.setdefault(event_id, set()).add(digest)
-    poison = [entry for entry in begun["poison"] if entry["topic"] == topic]
-    view.poison_ids.update({tuple(entry["id"].split("\x1f")): str(entry["kind"]) for entry in poison if entry["id"] is not None})
+def _add(view: ManifestView, begun: Mapping[str, Any], ending: str, topics: Sequence[str]) -> None:
+    for topic in topics:
+        lists = begun["topics"].get(topic, {"ids": [], "hashes": []})
+        ids = [tuple(text.split("\x1f")) for text in lists["ids"]]
+        if ending == "aborted":
+            view.aborted.update(ids)
+            continue
+        known = view.committed if ending == "committed" else view.unknown
+        for event_id, digest in zip(ids, lists["hashes"], strict=True):
+            known.setdefault(event_id, set()).add(digest)
+        poison = [entry for entry in begun["poison"] if entry["topic"] == topic]
+        view.poison_ids.update({tuple(entry["id"].split("\x1f")): str(entry["kind"]) for entry in poison if entry["id"] is not None})
 
 
 def read_log(table: Path) -> list[OracleCommit]:
@@ -306,7 +319,7 @@ def _commit(version: int, file: Path) -> OracleCommit:
         int(restored) if operation == "RESTORE" and restored.isdigit() else -1,
         str(ours.get("kind", "")),
         (int(ours.get("epoch", -1)), int(ours.get("batch", -1))),
-        plain_topic_id(ours.get("topic_id")),
+        tuple(plain_topic_id(each[1]) for each in ours.get("sources", ())),
         tuple(OraclePosting.of(why, fields) for why, each in ours.get("postings", {}).items() for fields in each),
     )
 
@@ -316,4 +329,4 @@ def _metadata(text: object) -> Mapping[str, Any] | None:
         value = json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return value if isinstance(value, dict) and value.get("oncelake") == 2 else None
+    return value if isinstance(value, dict) and value.get("oncelake") == 3 else None

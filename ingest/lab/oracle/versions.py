@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from deltalake import DeltaTable
 
 from ingest.lab.oracle.case import Case
-from ingest.lab.oracle.oracle_tables import PLACES, Place, Position, query
-from ingest.lab.oracle.sources import NOTHING, OracleCommit, added
+from ingest.lab.oracle.oracle_tables import PLACES, Position, query
+from ingest.lab.oracle.sources import NOTHING, Key, Of, OracleCommit, added
 
 # The kinds of commit that may remove files, and the tables where they may. A re-read may reopen quarantined records, which rewrites their
 # files; the counts show that no record is gone.
@@ -29,7 +29,7 @@ def check_versions(case: Case) -> Iterator[str]:
 
 def _walk(case: Case, table: str) -> Iterator[str]:
     lake, log, owned = case.lake, case.lake.logs[table], 0
-    before: Counter[Place] | None = Counter() if lake.first(table) == 0 else None
+    before: Counter[Key] | None = Counter() if lake.first(table) == 0 else None
     ours = {commit.version: commit.kind for commit in log if commit.kind in MAY_REMOVE and commit.ours(lake.app_id)}
     for commit in log:
         what = f"{case.run.table}: {table} version {commit.version}"
@@ -63,16 +63,16 @@ def _walk(case: Case, table: str) -> Iterator[str]:
         lake.blind.add(table)
 
 
-def _torn(case: Case, table: str, commit: OracleCommit, kind: str, before: Counter[Place], now: Counter[Place], what: str) -> Iterator[str]:
-    posted: Counter[Place] = Counter()
+def _torn(case: Case, table: str, commit: OracleCommit, kind: str, before: Counter[Key], now: Counter[Key], what: str) -> Iterator[str]:
+    posted: Counter[Key] = Counter()
     for posting in commit.postings if kind == "upkeep" else ():
-        posted[posting.epoch, posting.batch, posting.partition] += posting.sums(table)[0]
+        posted[posting.key] += posting.sums(table)[0]
     for place in sorted(before.keys() | now.keys()):
         was, count, number = before[place], now[place], place[:2]
         inserted = kind == "batch" and number == commit.number and was < count
         rolled_back = kind == "rollback" and number < commit.number and number not in case.lake.ranges and count < was
         if was != count and not inserted and not rolled_back and count - was != posted[place]:
-            batch = f"epoch {number[0]} batch {number[1]} in partition {place[2]}"
+            batch = f"epoch {number[0]} batch {number[1]} in source {place[2]} partition {place[3]}"
             yield f"{what} ({kind}) changes {batch} from {was} to {count} rows: a batch was torn (e)"
 
 
@@ -84,17 +84,18 @@ def _doubled(case: Case, version: int) -> Iterator[str]:
 
 
 def check_order(case: Case) -> Iterator[str]:
-    """(e) Of an event's copies outside the quarantine, the earliest batch's is the row; within a batch, the least partition and offset.
+    """(e) Of an event's copies outside the quarantine, the earliest batch's is the row; within a batch, the one of the least position.
 
     A later copy in its place means that a batch lost a record and the producer happened to send it again. No count shows that.
     """
     lake = case.lake
     if lake.first("target") > 0:
         return  # the log no longer shows which batch read a record first
-    readings: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    readings: dict[Of, list[tuple[int, int, int]]] = defaultdict(list)
+    numbers = {topic_id: number for number, topic_id in lake.topics.items()}
     for batch in lake.batches:
-        for partition, (start, end) in batch.ranges.items():
-            readings[batch.topic_id, partition].append((start, end, batch.version))
+        for of, (start, end) in batch.ranges.items():
+            readings[of].append((start, end, batch.version))
 
     def first_read(position: Position) -> int:
         found = readings.get(position[:2], ())
@@ -106,12 +107,13 @@ def check_order(case: Case) -> Iterator[str]:
         if row is None or position in lake.target or position in lake.quarantine:
             continue
         copy_version, row_version = first_read(position), first_read(row)
-        if not 0 <= copy_version <= row_version or (copy_version, *position[1:]) > (row_version, *row[1:]):
+        earlier, later = ((version, numbers.get(at[0], 0), *at[1:]) for version, at in ((copy_version, position), (row_version, row)))
+        if not 0 <= copy_version <= row_version or earlier > later:
             continue
         # The copy's own row may have been removed since.
         if any(c.version > copy_version and (c.replaces or (c.removes_data and c.version < row_version)) for c in lake.logs["target"]):
             continue
         yield (
             f"{case.where(position)}: id {record.event_id} was read by version {copy_version} and passed over; "
-            f"its row is that of a later copy, partition {row.partition} offset {row.offset}, of version {row_version} (e)"
+            f"its row is that of a later copy, {case.named(row[:2])} offset {row.offset}, of version {row_version} (e)"
         )

@@ -1,4 +1,4 @@
-"""The OpenLineage events of a table: one run per batch or epoch, which reads the topic, and one per validation of the target."""
+"""The OpenLineage events of a table: one run per batch or epoch, which reads the topics, and one per validation of the target."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class EventMaker:
             self.contract.name,
             self._run(first.committed_at, f"{first.topic.id}/{identity}", {"oncelake_batches": batches}),
             last.committed_at,
-            [self._topic(lines)],
-            [self._target(last, sum(line.posting.inserted for line in lines)), *quarantined],
+            inputs := self._topics(lines),
+            [self._target(last, sum(line.posting.inserted for line in lines), [each.name for each in inputs]), *quarantined],
         )
 
     def of_validation(self, run: ValidationRun) -> RunEvent:
@@ -141,6 +141,12 @@ class EventMaker:
         engine = processing_engine_run.ProcessingEngineRunFacet(version=__version__, name="oncelake")
         return Run(str(generate_static_uuid(at, name.encode())), {"processing_engine": engine, **facets})
 
+    def _topics(self, lines: Sequence[Line]) -> list[InputDataset]:
+        of: dict[int, list[Line]] = {}
+        for line in lines:
+            of.setdefault(line.posting.key.source, []).append(line)
+        return [self._topic(of[source]) for source in sorted(of)]
+
     def _topic(self, lines: Sequence[Line]) -> InputDataset:
         ranges: dict[int, dict[str, int]] = {}
         for line in lines:
@@ -151,8 +157,8 @@ class EventMaker:
         offsets = OffsetsFacet(topicId=lines[-1].topic.id, ranges=[ranges[partition] for partition in sorted(ranges)])
         return InputDataset(self._kafka, lines[-1].topic.name, inputFacets={"inputStatistics": read, "oncelake_offsets": offsets})
 
-    def _target(self, line: Line, inserted: int) -> OutputDataset:
-        """The target after a batch. The contract describes it only if the batch was decoded under this contract."""
+    def _target(self, line: Line, inserted: int, topics: Sequence[str]) -> OutputDataset:
+        """The target after a batch of these topics. The contract describes it only if the batch was decoded under this contract."""
         written = self._written("target", inserted)
         assert written.facets is not None
         written.facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(line.version))
@@ -165,15 +171,15 @@ class EventMaker:
             ]
             written.facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
             if self.contract.source.format == "json":
-                written.facets["columnLineage"] = self._from_keys(line.topic.name)
+                written.facets["columnLineage"] = self._from_keys(topics)
         return written
 
-    def _from_keys(self, topic: str) -> column_lineage_dataset.ColumnLineageDatasetFacet:
+    def _from_keys(self, topics: Sequence[str]) -> column_lineage_dataset.ColumnLineageDatasetFacet:
         """A column is filled from the JSON key of the same name."""
         direct = column_lineage_dataset.Transformation(type="DIRECT", subtype="IDENTITY")
         fields = {
             each.name: column_lineage_dataset.Fields(
-                inputFields=[column_lineage_dataset.InputField(self._kafka, topic, each.name, transformations=[direct])]
+                inputFields=[column_lineage_dataset.InputField(self._kafka, topic, each.name, transformations=[direct]) for topic in topics]
             )
             for each in self.contract.columns
         }

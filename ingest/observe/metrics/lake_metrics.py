@@ -1,7 +1,8 @@
-"""The metrics of a lake: of a table's summary, and of the transactions that hold back its topic."""
+"""The metrics of a lake: of a table's summary, and of the transactions that hold back its topics."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from ingest.observe.metrics.board import COUNTERS, Board
 from ingest.observe.report.summary import Summary
 
 if TYPE_CHECKING:
+    from ingest.contract.parts import TopicSource
     from ingest.kafka.open_transactions import Listed
     from ingest.observe.table_status import Status
 
@@ -67,12 +69,16 @@ def _measure_status(board: Board, status: Status) -> None:
         board.error(table, status.refusal["code"])
 
 
-def measure_transactions(board: Board, topics: Mapping[str, str], rows: Sequence[Listed]) -> None:
-    """The open transactions that hold back the topic of each table (`topics`: table to topic)."""
-    for table, topic in topics.items():
-        held = [(row, each) for row in rows for each in row.held if row.is_open and each.topic == topic and each.holds]
+def measure_transactions(board: Board, sources: Mapping[str, TopicSource], rows: Sequence[Listed]) -> None:
+    """The open transactions that hold back the topics of each table, all together."""
+    for table, source in sources.items():
+        held = [(row, each) for row in rows for each in row.held if row.is_open and _reads(source, each.topic) and each.holds]
         board.at("oncelake_transaction_held_offsets", table).set(sum(each.held_back for _, each in held))
         board.at("oncelake_transaction_age_seconds", table).set(max((row.age_s or 0 for row, _ in held), default=0))
+
+
+def _reads(source: TopicSource, topic: str) -> bool:
+    return topic in source.names or (source.topic_pattern is not None and re.fullmatch(source.topic_pattern, topic) is not None)
 
 
 def _seconds(time: str) -> float:

@@ -20,17 +20,19 @@ ORDER = "epoch * 4294967296 + batch"
 REASONS = f"SELECT reason_code, state, count(*) AS n, max({ORDER}) AS newest FROM {{quarantine}} GROUP BY reason_code, state"
 # Samples come from the newest batch of a reason, so that the engine skips the files of all others.
 SAMPLES = """\
-SELECT `partition`, `offset`, kafka_timestamp, reason_detail, value FROM {{quarantine}}
-WHERE reason_code = {reason} AND state = 'open' AND epoch = {epoch} AND batch = {number} ORDER BY `partition`, `offset` LIMIT {samples}"""
+SELECT topic, `partition`, `offset`, kafka_timestamp, reason_detail, value FROM {{quarantine}}
+WHERE reason_code = {reason} AND state = 'open' AND epoch = {epoch} AND batch = {number}
+ORDER BY source, `partition`, `offset` LIMIT {samples}"""
 
 
 @dataclass(frozen=True)
 class Sample:
     """A quarantined record. `detail` and `value` are cut and printable; they are None if the contract has sensitive columns.
 
-    `bytes` is the size of the whole value; None for a record without a value.
+    `bytes` is the size of the whole value; None for a record without a value. `topic` is None if the contract names one, which it is.
     """
 
+    topic: str | None
     partition: int
     offset: int
     kafka_timestamp: str | None
@@ -50,8 +52,10 @@ class Reason:
     samples: tuple[Sample, ...]
 
 
-def quarantine_reasons(tables: OpenTables, *, hidden: bool) -> tuple[Reason, ...]:
-    """The reasons, the most frequent open one first. `hidden`: show nothing that may quote a record's values. Raises Unreadable."""
+def quarantine_reasons(tables: OpenTables, topic: str, *, hidden: bool) -> tuple[Reason, ...]:
+    """The reasons, the most frequent open one first. `topic` is the contract's (empty: it names several). `hidden`: show nothing that may
+    quote a record's values. Raises Unreadable.
+    """
     if "quarantine" not in tables:
         return ()
     counts: dict[str, dict[str, dict[str, int]]] = {}
@@ -64,15 +68,16 @@ def quarantine_reasons(tables: OpenTables, *, hidden: bool) -> tuple[Reason, ...
         if "open" in states:
             newest = BatchId.of(states["open"]["newest"])
             sql = SAMPLES.format(reason=quoted(code), epoch=newest.epoch, number=newest.number, samples=SAMPLES_MAX)
-            samples = [_sample(row, hidden) for row in tables.ask(sql)]
+            samples = [_sample(row, topic, hidden) for row in tables.ask(sql)]
         found.append(Reason(code=printable(code, 80), samples=tuple(samples), **number))
     return tuple(sorted(found, key=lambda reason: (-reason.open, reason.code)))
 
 
-def _sample(row: dict[str, Any], hidden: bool) -> Sample:
+def _sample(row: dict[str, Any], topic: str, hidden: bool) -> Sample:
     value: bytes | None = row["value"]
     time: datetime | None = row["kafka_timestamp"]
     return Sample(
+        None if row["topic"] == topic else row["topic"],
         row["partition"],
         row["offset"],
         None if time is None else iso(time.timestamp()),

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ingest.contract.definition import Contract
 from ingest.delta.delta_log import Logs
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import answers
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.topic import Answer, answers
 from ingest.ledger.projection import unwritten
 from ingest.observe.report import HOURS_DEFAULT
 from ingest.observe.report.evidence import LastProof, QualityRun, docs_index, last_proof, quality_runs
@@ -82,17 +80,17 @@ class Summaries:
 def summaries(contracts: Sequence[Contract], lake: str, checkpoints: str, bootstrap_servers: str, hours: float, now_s: float) -> Summaries:
     """The summaries of these contracts' tables on a local lake. The broker has 2 s to answer, else the lag is unknown."""
     found, errors = [], {}
-    known = answers(KafkaOptions.from_environment(bootstrap_servers), {contract.source.topic for contract in contracts})
-    for contract in contracts:
+    known = answers(KafkaOptions.from_environment(bootstrap_servers), [contract.source for contract in contracts])
+    for contract, answer in zip(contracts, known, strict=True):
         places = Places(lake, checkpoints, contract.pipeline, contract.table)
         try:
-            found.append(summary(contract, places, partial(known.__getitem__, contract.source.topic), hours))
+            found.append(summary(contract, places, answer, hours))
         except IngestError as error:
             errors[contract.name] = error
     return Summaries(iso(now_s), tuple(found), errors)
 
 
-def summary(contract: Contract, places: Places, answer: Any, hours: float = HOURS_DEFAULT) -> Summary:
+def summary(contract: Contract, places: Places, answer: Answer, hours: float = HOURS_DEFAULT) -> Summary:
     """The summary of one table on a local lake. `answer` is as for `status`.
 
     Raises Refused LOG_TORN or LEDGER_UNREADABLE, InvalidEnvironment AUDITED_DAMAGED, and Unreadable.
@@ -102,20 +100,19 @@ def summary(contract: Contract, places: Places, answer: Any, hours: float = HOUR
     # the newest of that version is late, so each batch is counted once and a counter never falls.
     tables = OpenTables(places)
     ledger = LedgerReader(tables)
-    broker: TopicState | Mapping[str, str] = answer()
-    state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
+    state = read_start_state(None, places, logs, (lambda: answer) if isinstance(answer, tuple) else None)
     lines, _ = unwritten(logs, places.name, tables.version("ledger"))
     late = len({line.batch_id for line in lines if line.posting.why == "batch"})
     ledger.add(lines if late <= LATE_MAX else ())
     hidden = any(column.sensitive for column in contract.columns)
     return Summary(
         contract.name,
-        status_of(contract, places, logs, state, broker, holder(places.root)),
+        status_of(contract, places, logs, state, answer, holder(places.root)),
         ledger.figures(hours),
         late,
         late > LATE_MAX,
         recent_batches(tables, ledger),
-        quarantine_reasons(tables, hidden=hidden),
+        quarantine_reasons(tables, contract.source.topic, hidden=hidden),
         hidden,
         quality_runs(tables, places),
         docs_index(places),

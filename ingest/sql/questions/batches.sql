@@ -3,7 +3,7 @@
 -- the records. present records are in the table or its quarantine already, duplicate ones are later copies in the same batch.
 -- gap counts the offsets without a record to read: transaction markers, aborted records, records removed by compaction. If Delta in Spark
 -- writes, the statement after a batch says what the batch inserted: until then inserted and present are empty.
-SELECT epoch, batch, `partition`,
+SELECT epoch, batch, max(topic) AS topic, `partition`,
        max(start_offset) AS start_offset,
        max(end_offset) AS end_offset,
        sum(records_read) AS records_read,
@@ -17,5 +17,5 @@ SELECT epoch, batch, `partition`,
 FROM (SELECT DISTINCT * FROM {ledger}) l
 WHERE why = 'batch'
 GROUP BY epoch, batch, source, `partition`
-ORDER BY committed_at DESC, epoch DESC, batch DESC, `partition`
+ORDER BY committed_at DESC, epoch DESC, batch DESC, source, `partition`
 LIMIT 100

@@ -5,5 +5,5 @@ SELECT why, topic, `partition`, epoch, batch, start_offset, end_offset,
        end_offset - start_offset - records_read AS gap, records_read, committed_at
 FROM (SELECT DISTINCT * FROM {ledger}) l
 WHERE end_offset - start_offset > records_read
-ORDER BY gap DESC, committed_at DESC, topic, `partition`, start_offset
+ORDER BY gap DESC, committed_at DESC, source, `partition`, start_offset
 LIMIT 20

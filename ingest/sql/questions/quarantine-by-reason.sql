@@ -1,10 +1,12 @@
 -- Quarantine by reason, with examples
--- Why records did not become rows, how often, since when, how many are still open, and the positions (partition:offset) of the
--- first three of each kind. The question quarantined-records shows their contents. docs/reference/contracts.md explains every reason.
+-- Why records did not become rows, how often, since when, how many are still open, and the positions of the first three of each kind
+-- (partition:offset; topic/partition:offset if the records are of several topics). The question quarantined-records shows their contents.
+-- docs/reference/contracts.md explains every reason.
 WITH ranked AS (
   SELECT reason_code, reason_detail, state, kafka_timestamp,
-         concat(CAST(`partition` AS STRING), ':', CAST(`offset` AS STRING)) AS position_in_topic,
-         row_number() OVER (PARTITION BY reason_code, reason_detail ORDER BY topic_id, `partition`, `offset`) AS place
+         concat(CASE WHEN min(topic) OVER () <> max(topic) OVER () THEN concat(topic, '/') ELSE '' END,
+                CAST(`partition` AS STRING), ':', CAST(`offset` AS STRING)) AS position_in_topic,
+         row_number() OVER (PARTITION BY reason_code, reason_detail ORDER BY source, `partition`, `offset`) AS place
   FROM {quarantine}
 )
 SELECT reason_code, reason_detail,

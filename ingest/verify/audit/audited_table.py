@@ -32,6 +32,7 @@ USUAL: tuple[tuple[str, str, str], ...] = (
     ("_kafka_metadata.partition", "_kafka_metadata.offset", "_kafka_metadata.topic"),
     ("partition", "offset", "topic"),  # Spark's own columns, and those of Flink's examples
 )
+SOURCE = "_source"  # the topic's number in tables of Oncelake
 ID_TYPES = ("string", "binary", "byte", "short", "integer", "long")
 
 
@@ -84,12 +85,25 @@ class AuditedTable:
         return column
 
     def usual_positions(self) -> PositionColumns | None:
-        """The position columns by their usual names, in any case; None if there are none."""
+        """The position columns by their usual names, in any case; None if there are none.
+
+        Raises InvalidInput AUDIT_COLUMN for a table that Oncelake has filled from several topics, and Unreadable.
+        """
         names = {name.lower(): name for name in self.fields}
         for partition, offset, topic in USUAL:
             if partition in names and offset in names:
+                if partition == "_partition" and SOURCE in self.fields and self._sources() > 1:
+                    raise InvalidInput(
+                        "AUDIT_COLUMN",
+                        f"the table has rows of several topics, which the column {SOURCE} numbers.",
+                        expected="a table of one topic, or with a column of the topics' names.",
+                        remedy="`ingest verify --against-kafka` compares each row of a table of Oncelake with its own topic.",
+                    )
                 return PositionColumns(names[partition], names[offset], names.get(topic))
         return None
+
+    def _sources(self) -> int:
+        return int(self.engine.ask(f"SELECT count(DISTINCT {SOURCE}) AS n FROM {{rows}}", rows=self.at)[0]["n"])
 
     def rows(self) -> int:
         """The number of rows. Raises Unreadable."""

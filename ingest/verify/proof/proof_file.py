@@ -107,7 +107,7 @@ def content(contract: Contract, places: Places, seen: Verified, quality: Mapping
         "ok": not seen.findings,
         "tool_version": __version__,
         "contract_hash": contract.hash,
-        "topic": contract.source.topic,
+        "topic": contract.source.document,
         "findings": [asdict(finding) for finding in seen.findings],
         "epochs": seen.epochs,
         "seeks": seen.seeks,
@@ -126,7 +126,7 @@ def partitions(books: Books) -> list[dict[str, Any]]:
     found: dict[tuple[str, int], list[tuple[Posting, OffsetRange]]] = {}
     for line in books.batches:
         if (at := line.posting.range) is not None:
-            found.setdefault((line.topic.id, at.partition), []).append((line.posting, at))
+            found.setdefault((line.topic.id or line.topic.name, at.partition), []).append((line.posting, at))
     return [
         {
             "topic_id": topic_id,

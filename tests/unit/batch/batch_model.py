@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.contract.definition import Contract
-from tests.unit.batch.local_desk import Record
+from ingest.kafka.offsets import shown
+from tests.unit.batch.local_desk import PLACES, Record
 
 Position = tuple[int, int]
 CONFLICT, BROKEN, POISON = "conflicting_duplicate", "broken_rule", "malformed_json"
@@ -24,6 +25,11 @@ KINDS: dict[str, tuple[Callable[[int], Any], Callable[[int], str]]] = {
     "TIMESTAMP": (lambda k: f"2026-01-01T00:00:00.00000{k}Z", lambda k: f"2026-01-01 00:00:00{f'.00000{k}' if k else ''}"),
     "BINARY": (lambda k: base64.b64encode(b"k%d" % k).decode(), lambda k: f"k{k}"),
 }
+
+
+def differs_from(at: Position) -> str:
+    """The detail of a conflict with the record at this position."""
+    return f"differs from partition {shown(PLACES[at[0]])} offset {at[1]}"
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Model:
                 if at == there[id] or payload == (row.id, row.shop, row.n):
                     present.add(at)
                 else:
-                    wrong[at] = CONFLICT, "differs from partition {} offset {}".format(*there[id])
+                    wrong[at] = CONFLICT, differs_from(there[id])
             elif id not in first:
                 first[id] = at, event
                 (present if id in there else added).add(at)
@@ -105,7 +111,7 @@ class Model:
                 if payload == (winner.id, winner.shop, winner.n):
                     duplicate.add(at)
                 else:
-                    wrong[at] = CONFLICT, "differs from partition {} offset {}".format(*winner_at)
+                    wrong[at] = CONFLICT, differs_from(winner_at)
         # Records that are rows stay rows.
         present |= wrong.keys() & self.rows.keys()
         wrong = {at: why for at, why in wrong.items() if at not in self.rows}

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from ingest.batch import direct, outputs, refused, staging
 from ingest.batch.batch import BatchReport, Table
-from ingest.batch.dedup import TIME
+from ingest.batch.dedup import POSITION, TIME
 from ingest.batch.direct import _Batch, process_direct
 from ingest.batch.staged import Staged
 from ingest.contract.definition import Contract
@@ -26,7 +26,7 @@ from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import DataFusion
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.id_index import IdIndex
-from ingest.kafka.offsets import planned
+from ingest.kafka.offsets import Partition, planned
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.books import read_books
 from ingest.recovery.epoch import open_epoch
@@ -36,13 +36,16 @@ from ingest.runtime.places import Places
 from ingest.verify.balance import Finding, check
 from ingest.verify.count import account
 
-PARTITIONS = 3
+# The partitions of two topics, in the order of positions: tests call them 0, 1 and 2.
+PLACES: tuple[Partition, ...] = ((0, 0), (0, 1), (1, 0))
+PARTITIONS = len(PLACES)
+SECOND = "second"
 KAFKA_TIME = datetime(2026, 1, 1, 0, 0, 0, 1, UTC)
 PLANNED_MS = 1_767_225_600_123
 RECORD = pa.schema(
     [
         *(("__key", pa.binary()), ("__value", pa.binary()), ("__headers", pa.string())),
-        *(("_partition", pa.int32()), ("_offset", pa.int64()), ("_kafka_timestamp", pa.timestamp("us", "UTC"))),
+        *(("_source", pa.int16()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_kafka_timestamp", pa.timestamp("us", "UTC"))),
     ]
 )
 
@@ -64,7 +67,7 @@ Tasks = Sequence[Sequence[Record]]
 
 def record_batch(records: Sequence[Record]) -> pa.RecordBatch:
     """What a worker gets of these records."""
-    rows = [(each.key, each.value, each.headers, each.partition, each.offset, KAFKA_TIME) for each in records]
+    rows = [(each.key, each.value, each.headers, *PLACES[each.partition], each.offset, KAFKA_TIME) for each in records]
     columns = zip(*rows, strict=True) if rows else [[]] * len(RECORD)
     return pa.RecordBatch.from_arrays([pa.array(values, kind) for values, kind in zip(columns, RECORD.types, strict=True)], schema=RECORD)
 
@@ -120,7 +123,10 @@ class LocalDesk:
     def open(self, *, again: bool = False) -> None:
         """Open a new epoch, as a new process does; `again` as a seek to the earliest offset."""
         self.writer = DirectWriter(self.contract, ids=IdIndex.of(self.places))
-        broker = TopicState(TopicId(self.contract.source.topic, "topic-id"), dict.fromkeys(range(PARTITIONS), (0, 1_000_000)))
+        broker = tuple(
+            TopicState(TopicId(name, f"{name}-id"), {p: (0, 1_000_000) for of, p in PLACES if of == number})
+            for number, name in enumerate((self.contract.source.topic, SECOND))
+        )
         seeking = Seeking(Aim("earliest"), accept_gap=False, reason="--to earliest") if again else None
         epoch = open_epoch(None, self.contract, self.places, lambda: broker, seeking, writer=self.writer)
         self.table, self._number = Table(self.contract, self.places, epoch, LocalFiles()), 0
@@ -128,7 +134,7 @@ class LocalDesk:
     @property
     def starts(self) -> Mapping[int, int]:
         """Where the next batch starts, by partition."""
-        return {p: self.table.starts.get(p, 0) for p in range(PARTITIONS)}
+        return {p: self.table.starts.get(of, 0) for p, of in enumerate(PLACES)}
 
     def process(self, tasks: Tasks, sizes: Sizes = MEMORY) -> BatchReport:
         """Plan and process the next batch."""
@@ -144,7 +150,9 @@ class LocalDesk:
     def batch(self, tasks: Tasks, sizes: Sizes = MEMORY) -> tuple[_Batch, Staged]:
         """The next batch, staged and not committed."""
         self._plan(tasks)
-        plan = planned(LocalFiles(), self.table.epoch.checkpoint, self._number, self.table.starts)
+        plan = planned(
+            LocalFiles(), self.table.epoch.checkpoint, self._number, self.table.starts, {self.contract.source.topic: 0, SECOND: 1}
+        )
         with staged_by(sizes):
             batch = _Batch(frame(tasks, sizes), self.table, self._number + 2, plan, self.writer)  # type: ignore[arg-type]
             return batch, batch.stage()
@@ -154,7 +162,9 @@ class LocalDesk:
         ends = dict(self.starts)
         for each in (record for task in tasks for record in task):
             ends[each.partition] = max(ends[each.partition], each.offset + 1)
-        offsets = {self.contract.source.topic: {str(p): end for p, end in ends.items()}}
+        offsets: dict[str, dict[str, int]] = {self.contract.source.topic: {}, SECOND: {}}
+        for number, (source, partition) in enumerate(PLACES):
+            offsets[(*offsets,)[source]][str(partition)] = ends[number]
         path = Path(self.table.epoch.checkpoint) / f"offsets/{self._number}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(["v1", json.dumps({"batchTimestampMs": PLANNED_MS}), json.dumps(offsets)]), encoding="utf-8")
@@ -162,11 +172,17 @@ class LocalDesk:
     def rows(self) -> list[dict[str, Any]]:
         """The target's rows by position, as deltalake reads them."""
         found: list[dict[str, Any]] = DeltaTable(self.places.target).to_pyarrow_table().to_pylist()
+        found = [{**row, "_partition": _number_of(row["_source"], row["_partition"])} for row in found]
         return sorted(found, key=lambda row: (row["_partition"], row["_offset"]))
 
     def quarantine(self) -> list[dict[str, Any]]:
         """The quarantine's records by position."""
         found: list[dict[str, Any]] = DeltaTable(self.places.quarantine).to_pyarrow_table().to_pylist()
+        topics = (self.contract.source.topic, SECOND)
+        assert {(topics[row["source"]], f"{topics[row['source']]}-id") for row in found} == {
+            (row["topic"], row["topic_id"]) for row in found
+        }
+        found = [{**row, "partition": _number_of(row["source"], row["partition"])} for row in found]
         return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
     def outcomes(self) -> dict[int, tuple[int, int, int, int, int]]:
@@ -174,7 +190,7 @@ class LocalDesk:
         log = Logs.of(self.places).target
         found = log.commit(log.newest()).batch_commit
         assert found is not None and found.opened == (), "the newest commit is a batch"
-        rows = {each.key.partition: each for each in found.postings if each.why == "batch"}
+        rows = {PLACES.index(each.key.of): each for each in found.postings if each.why == "batch"}
         return {p: (each.read, each.inserted, each.present or 0, each.duplicate, each.quarantine.rows) for p, each in rows.items()}
 
     def findings(self) -> list[Finding]:
@@ -198,6 +214,11 @@ class LocalDesk:
         return found
 
 
+def _number_of(*of: int) -> int:
+    """What tests call a partition; rows of others keep theirs."""
+    return PLACES.index((of[0], of[1])) if of in PLACES else of[1]
+
+
 def frame(tasks: Tasks, sizes: Sizes) -> Frame:
     """The records of a batch."""
     step = sizes.batch_rows
@@ -209,13 +230,13 @@ def staged_by(sizes: Sizes) -> Iterator[None]:
     """Workers have these limits, and the second read of conflicting copies needs no Spark."""
 
     def read_again(batch: Any, wanted: pa.Table) -> Frame:
-        found = {(row["_partition"], row["_offset"], row[TIME]): row for row in wanted.to_pylist()}
+        found = {(*(row[name] for name in POSITION), row[TIME]): row for row in wanted.to_pylist()}
         time = round(KAFKA_TIME.timestamp() * 1_000_000)
         tasks = []
         for task in batch._records.tasks:
-            rows = [(row, found.get((row["_partition"], row["_offset"], time))) for each in task for row in each.to_pylist()]
-            columns = [{**row, **{name: same[name] for name in wanted.column_names[3:]}} for row, same in rows if same is not None]
-            schema = pa.schema([*RECORD, *(wanted.schema.field(name) for name in wanted.column_names[3:])])
+            rows = [(row, found.get((*(row[name] for name in POSITION), time))) for each in task for row in each.to_pylist()]
+            columns = [{**row, **{name: same[name] for name in wanted.column_names[4:]}} for row, same in rows if same is not None]
+            schema = pa.schema([*RECORD, *(wanted.schema.field(name) for name in wanted.column_names[4:])])
             tasks.append([pa.RecordBatch.from_pylist(columns, schema)])
         return Frame(tasks)
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ingest.batch import direct
 from ingest.runtime.errors import Bug, RunStopped
 from tests.unit.batch.batch_model import KINDS, POISON, Event, Model, Position, Shape, record
-from tests.unit.batch.local_desk import FILES, MEMORY, MIXED, PARTITIONS, ROLLED, SIZES, TOO_MANY_COPIES, LocalDesk, Sizes
+from tests.unit.batch.local_desk import FILES, MEMORY, MIXED, PARTITIONS, PLACES, ROLLED, SIZES, TOO_MANY_COPIES, LocalDesk, Sizes
 
 pytestmark = pytest.mark.unit
 
@@ -169,7 +169,7 @@ class Scene:
 
     def _delete(self, id: int) -> None:
         gone = [at for at, event in self.model.rows.items() if event.id == id]
-        where = " OR ".join(f"(_partition = {p} AND _offset = {offset})" for p, offset in gone)
+        where = " OR ".join("(_source = {} AND _partition = {} AND _offset = {})".format(*PLACES[p], offset) for p, offset in gone)
         if gone:
             DeltaTable(self.desk.places.target).delete(where)
         for at in gone:

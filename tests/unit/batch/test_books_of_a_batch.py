@@ -47,7 +47,7 @@ def looked(desk: LocalDesk, found: Staged) -> list[StagedFile]:
 
 
 def postings(found: Staged, new: Sequence[StagedFile], stored: Sequence[int] = (4, 5), **about: object) -> list[Posting]:
-    return list(found.postings(AT, RANGES, new, {0: np.array(stored, np.int64)}, **about))  # type: ignore[arg-type]
+    return list(found.postings(AT, RANGES, new, {(0, 0): np.array(stored, np.int64)}, **about))  # type: ignore[arg-type]
 
 
 def sums(partition: int, offsets: Sequence[int], ids: Sequence[int] | None = None) -> Sums:
@@ -81,8 +81,8 @@ def test_a_replay_reads_only_what_is_refused_no_more(tmp_path: Path) -> None:
 
 
 def _part_of(found: Staged, offset: int) -> tuple[Part, int]:
-    part = next(part for part in found.rows.parts if offset in part.offsets[part.partitions == 0])
-    return part, int(np.flatnonzero((part.partitions == 0) & (part.offsets == offset))[0])
+    part = next(part for part in found.rows.parts if offset in part.offsets[part.lanes == 0])
+    return part, int(np.flatnonzero((part.lanes == 0) & (part.offsets == offset))[0])
 
 
 def _outcome(offset: int, outcome: int) -> Callable[[Staged], None]:
@@ -152,7 +152,7 @@ def test_the_books_of_hundreds_of_partitions_take_a_moment(tmp_path: Path) -> No
     """Each partition has a part of its own: looking into each part for each partition took seconds a batch."""
     number = 300
     parts = [
-        Part(np.full(9, at, np.int32), np.arange(9), np.arange(9, dtype=np.uint64), 9, data=pa.table({"id": [0] * 9}))
+        Part(np.full(9, at, np.int64), np.arange(9), np.arange(9, dtype=np.uint64), 9, data=pa.table({"id": [0] * 9}))
         for at in range(number)
     ]
     rows, refused = (Parts(str(tmp_path), pa.schema([]), (), (), "", each) for each in (parts, []))

@@ -1,4 +1,4 @@
-"""Copies in a batch against rows of the table (`conflicts: table`), and records that are rows already (guarantees 21 and 25)."""
+"""Copies in a batch against rows of the table (`conflicts: table`), and records that are rows already (I3)."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ from tests.unit.batch.local_desk import FILES, MEMORY, TOO_MANY_COPIES, Frame, L
 pytestmark = pytest.mark.unit
 
 SHAPE = Shape(conflicts="table")
-OURS = (1, 2)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: id, payload, offset in partition 0, epoch, and whether it has a hash (an old row has none)."""
+    """A row of the table: id, payload, offset in partition 0, its topic's number, and whether it has a hash (an old row has none)."""
 
     id: int
     n: int
     offset: int
-    epoch: int
+    source: int
     hashed: bool
 
 
 ROWS = st.builds(
-    Row, st.integers(0, 2), st.integers(0, 1), st.integers(0, 9), st.sampled_from([1, 2, 9]), st.sampled_from([True, True, False])
+    Row, st.integers(0, 2), st.integers(0, 1), st.integers(0, 9), st.sampled_from([0, 0, 1]), st.sampled_from([True, True, False])
 )
 
 
@@ -53,8 +52,8 @@ def inserted(desk: LocalDesk, files: list[list[Row]]) -> LiveTable:
     def decide(table: LiveTable) -> Any:
         found = []
         for rows in files:
-            own = {"_source": 0, "_partition": 0, "_ingested_at": 0, "_batch": 5, "shop": "a"}
-            records = [{**own, "id": row.id, "n": row.n, "_offset": row.offset, "_epoch": row.epoch} for row in rows]
+            own = {"_epoch": 1, "_partition": 0, "_ingested_at": 0, "_batch": 5, "shop": "a"}
+            records = [{**own, "id": row.id, "n": row.n, "_offset": row.offset, "_source": row.source} for row in rows]
             whole = pa.Table.from_pylist(records, schema_of(table))
             hashes = payload_hashes(((name, whole[name].combine_chunks()) for name in ("id", "shop", "n")), len(rows)).view(np.int64)
             at = whole.column_names.index("_payload_hash")
@@ -68,9 +67,9 @@ def inserted(desk: LocalDesk, files: list[list[Row]]) -> LiveTable:
 
 
 @settings(max_examples=40, phases=[Phase.explicit, Phase.generate], deadline=None)
-@example([Row(1, 1, 0, 1, True), Row(2, 1, 1, 9, True)], [Event(1, "a", 0), Event(2, "a", 0)], MEMORY, 1)
+@example([Row(1, 1, 0, 0, True), Row(2, 1, 1, 1, True)], [Event(1, "a", 0), Event(2, "a", 0)], MEMORY, 1)
 @given(
-    st.lists(ROWS, max_size=6, unique_by=lambda row: row.offset),
+    st.lists(ROWS, max_size=6, unique_by=lambda row: (row.source, row.offset)),
     st.lists(
         st.builds(Event, st.integers(0, 2), st.just("a"), st.integers(0, 1), st.just(False), st.integers(0, 1)), min_size=1, max_size=8
     ),
@@ -84,25 +83,27 @@ def test_the_first_row_with_a_hash_decides_about_every_copy_of_its_id(rows: list
         tasks = [[record(SHAPE, (0, at), event) for at, event in enumerate(events) if event.task == task] for task in range(2)]
         staged = desk.staged(tasks, sizes)
         staged.mark_copies()
-        staged.compare(inserted(desk, [part for part in (rows[:cut], rows[cut:]) if part]), OURS)
+        staged.compare(inserted(desk, [part for part in (rows[:cut], rows[cut:]) if part]))
 
-        lost, conflicts = set(), {}
+        lost: set[int] = set()
+        conflicts: dict[int, tuple[str, int]] = {}
         first: dict[int, tuple[int, int]] = {}
         for at, event in enumerate(events):
-            row = min((row for row in rows if row.id == event.id and row.hashed), key=lambda row: row.offset, default=None)
+            there = (row for row in rows if row.id == event.id and row.hashed)
+            row = min(there, key=lambda row: (row.source, row.offset), default=None)
             winner = first.setdefault(event.id, (at, event.n or 0))
             if row is not None:
                 lost.add(at)
-                if row.n != event.n and not (row.offset == at and row.epoch in OURS):
-                    conflicts[at] = row.offset
+                if row.n != event.n and not (row.offset == at and row.source == 0):
+                    conflicts[at] = ("1/0" if row.source else "0", row.offset)
             elif winner[0] != at:
                 lost.add(at)
                 if winner[1] != event.n:
-                    conflicts[at] = winner[0]
+                    conflicts[at] = ("0", winner[0])
         assert {offset for part in staged.rows.parts for offset in part.offsets[part.outcome != KEPT].tolist()} == lost
-        found = {offset: (each.detail, each.event_id) for (_, offset), each in staged.conflicts.items()}
+        found = {offset: (each.detail, each.event_id) for (_, _, offset), each in staged.conflicts.items()}
         ids = {at: str(event.id) for at, event in enumerate(events)}
-        assert found == {at: (f"differs from partition 0 offset {other}", ids[at]) for at, other in conflicts.items()}
+        assert found == {at: (f"differs from partition {of} offset {other}", ids[at]) for at, (of, other) in conflicts.items()}
 
 
 @settings(max_examples=25, phases=[Phase.generate], deadline=None)
@@ -117,11 +118,11 @@ def test_refused_and_conflicting_records_that_are_rows_are_spared(events: list[E
             [[record(SHAPE, (0, at), event) for at, event in enumerate(events)]], sizes
         )
         staged.mark_copies()
-        wrong = {at for at, event in enumerate(events) if event.n == -1} | {offset for _, offset in staged.conflicts}
+        wrong = {at for at, event in enumerate(events) if event.n == -1} | {offset for *_, offset in staged.conflicts}
         others = {offset for part in staged.rows.parts for offset in part.offsets[part.outcome != KEPT].tolist()}
-        staged.spare({0: np.array(sorted(rows), np.int64), 1: np.arange(10)})
+        staged.spare({(0, 0): np.array(sorted(rows), np.int64), (0, 1): np.arange(10), (1, 0): np.arange(10)})
         left = {offset for part in staged.refused.parts for offset in part.offsets[part.outcome == KEPT].tolist()} | {
-            at for _, at in staged.conflicts
+            at for *_, at in staged.conflicts
         }
         assert left == wrong - rows and staged.failed() == len(left)
         assert {offset for part in staged.rows.parts for offset in part.offsets[part.outcome != KEPT].tolist()} == others, (

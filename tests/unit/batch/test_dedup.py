@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 
 from ingest.batch.dedup import later_copies, twice
 from ingest.delta.held_rows import held
+from ingest.kafka.offsets import shown
 
 pytestmark = pytest.mark.unit
 
-COPIES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1, 2]), st.integers(0, 2), st.sampled_from("xy")), max_size=30)
+COPIES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1, 2]), st.integers(0, 3), st.sampled_from("xy")), max_size=30)
 
 
 @given(COPIES)
 def test_the_copy_with_the_least_position_wins_and_others_are_later_copies(given_copies: list[tuple[str, int, int, str]]) -> None:
+    """Positions of two topics with two partitions each."""
     rows = [(a, b, p, offset, payload) for offset, (a, b, p, payload) in enumerate(given_copies)]
-    names = ("a", "b", "_partition", "_offset", "__payload")
-    table = pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)} | {"__row": range(len(rows))})
+    names = ("a", "b", "_source", "_partition", "_offset", "__payload")
+    split = [(a, b, *divmod(p, 2), offset, payload) for a, b, p, offset, payload in rows]
+    table = pa.table({name: [row[at] for row in split] for at, name in enumerate(names)} | {"__row": range(len(rows))})
     if not rows:
         return
     later = later_copies(table)
@@ -33,7 +36,7 @@ def test_the_copy_with_the_least_position_wins_and_others_are_later_copies(given
     for number, (a, b, p, offset, payload) in enumerate(rows):
         winner = first[a, b]
         if (p, offset) != winner[:2]:
-            expected[number] = None if payload == winner[2] else f"differs from partition {winner[0]} offset {winner[1]}"
+            expected[number] = None if payload == winner[2] else f"differs from partition {shown(divmod(winner[0], 2))} offset {winner[1]}"
     assert dict(zip(later["__row"].to_pylist(), later["__differs"].to_pylist(), strict=True)) == expected
 
 

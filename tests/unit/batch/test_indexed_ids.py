@@ -249,7 +249,7 @@ def test_an_erasure_leaves_no_hash_of_an_id_that_it_erased(tmp_path: Path) -> No
     secret = bytes.fromhex(before.of.secret)
     person = int(id_hashes(pa.table({"id": [ids[4]]}), secret)[0][0])
     assert person in before.columns[0].tolist()
-    erase(DirectWriter(), desk.places, Erasure(f"id = '{ids[4]}'", None, "topic-id", {}), history=True)
+    erase(DirectWriter(), desk.places, Erasure(f"id = '{ids[4]}'", None, None), history=True)
     (after,) = [opened(path) for path in folder_of(desk).glob("*") if path.suffix == ".ids"]
     assert person not in after.columns[0].tolist() and after.rows == 20, "the file that was written again is read by the next batch"
     assert write(desk, ids) == 1

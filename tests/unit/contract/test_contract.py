@@ -82,6 +82,22 @@ def test_the_hash_of_this_contract_never_changes() -> None:
     assert contract().hash == "7fb95a2d4558e84a"
 
 
+TWO, LIKE = {"topics": ["orders", "returns"], "format": "json"}, {"topic_pattern": r"orders\..*", "format": "json"}
+
+
+def test_a_source_is_one_topic_or_several_or_all_that_are_like_a_pattern() -> None:
+    one, two, like = (contract(**({"source": source} if source else {})).source for source in (None, TWO, LIKE))
+    assert [each.names for each in (one, two, like)] == [("orders",), ("orders", "returns"), ()]
+    assert [each.shown for each in (one, two, like)] == ["orders", "orders, returns", r"topics like orders\..*"]
+    assert (one.topic, two.topic, like.topic) == ("orders", "", "")
+
+
+def test_the_hash_tells_topics_apart_and_their_order_does_not_matter() -> None:
+    sources: list[dict[str, Any]] = [TWO, LIKE, {**LIKE, "topic_pattern": "orders"}, {**TWO, "topics": ["orders", "refunds"]}]
+    assert len({contract().hash, *(contract(source=each).hash for each in sources)}) == 5
+    assert contract(source={**TWO, "topics": ["returns", "orders"]}).hash == contract(source=TWO).hash
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -129,7 +145,12 @@ def test_a_contract_and_its_parts_are_frozen() -> None:
 
 
 def test_the_json_round_trip_gives_an_equal_contract_and_the_same_text() -> None:
-    for made in (*load_contracts(PROJECT), contract(event_id="header:id", properties={"delta.checkpointInterval": 20})):
+    for made in (
+        *load_contracts(PROJECT),
+        contract(event_id="header:id", properties={"delta.checkpointInterval": 20}),
+        contract(source=TWO),
+        contract(source=LIKE),
+    ):
         again = Contract.model_validate_json(made.to_json())
         assert again == made and hash(again) == hash(made) and again.hash == made.hash
         assert again.to_json() == made.to_json()
@@ -180,6 +201,9 @@ def test_the_schema_contains_every_key_of_the_sample_contracts() -> None:
             assert set(document[name]) <= set(schema["$defs"][part]["properties"])
         assert all(set(column) <= set(schema["$defs"]["Column"]["properties"]) for column in document["columns"])
         assert document["mode"] == schema["properties"]["mode"]["const"]
+    source = schema["$defs"]["TopicSource"]
+    assert source["oneOf"] == [{"required": [name]} for name in ("topic", "topics", "topic_pattern")]
+    assert source["properties"]["topics"]["anyOf"][0]["minItems"] == 1
     assert all(part["additionalProperties"] is False for part in (schema, *schema["$defs"].values()))
 
 

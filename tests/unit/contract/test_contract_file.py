@@ -73,11 +73,11 @@ def test_the_contracts_that_these_tests_modify_are_valid(tmp_path: Path) -> None
     [
         # keys
         (GOOD + "evnt_time: ordered_at\n", "14 evnt_time", "unknown key 'evnt_time'", "did you mean event_time?"),
-        (changed("topic: orders", "tpic: x\n  topic: orders"), "4 source.tpic", "unknown key", "topic, format, isolation_level"),
+        (changed("topic: orders", "tpic: x\n  topic: orders"), "4 source.tpic", "unknown key", "topic, topics, topic_pattern, format, "),
         (changed("type: TIMESTAMP", "typ: X, type: TIMESTAMP"), "9 columns[2].typ", "unknown key", "name, type, nullable, comment"),
         (changed("type: TIMESTAMP", "type: TIMESTAMP, comment: a, b"), "9 columns[2].b", "unknown key 'b'", "comma needs quotes"),
         (changed("pipeline: shop\n", ""), "1 pipeline", "'pipeline' is missing", "starts with a letter"),
-        (changed("  topic: orders\n", ""), "3 source.topic", "'topic' is missing", "Kafka topic"),
+        (changed("  topic: orders\n", ""), "3 source", "no topic is named", "one of topic (a name), topics (a list of names)"),
         (GOOD + "rules:\n  - {name: a}\n", "15 rules[0].check", "'check' is missing", "predicate"),
         # wrong types
         (changed("source:\n  topic: orders\n  format: json", "source: orders"), "3 source", "'orders'", "a mapping with topic"),
@@ -105,6 +105,17 @@ def test_the_contracts_that_these_tests_modify_are_valid(tmp_path: Path) -> None
         (changed("topic: orders", "topic: my orders"), "4 source.topic", "'my orders'", "1 to 249 of a-z A-Z 0-9 . _ -"),
         (changed("topic: orders", f"topic: {'x' * 250}"), "4 source.topic", "xxx...'", "1 to 249"),
         (changed("topic: orders", "topic: .."), "4 source.topic", "'..'", "not . or .."),
+        # several topics
+        (changed("topic: orders", "topic: orders\n  topics: [a, b]"), "3 source", "topic and topics were given together", "one of topic"),
+        (changed("topic: orders", "topic: a\n  topics: [a, b]\n  topic_pattern: a"), "3 source", "topics and topic_pattern were", ""),
+        (changed("topic: orders", "topics:\n    - a\n    - my orders"), "6 source.topics[1]", "'my orders' is not a topic", "1 to 249"),
+        (changed("topic: orders", "topics: [a, b, a]"), "4 source.topics", "the topic 'a' appears twice", "each topic once"),
+        (changed("topic: orders", "topics: orders"), "4 source.topics", "'orders'", "a list of Kafka topics"),
+        (changed("topic: orders", "topics: []"), "4 source.topics", "a list", "a list of Kafka topics"),
+        (changed("topic: orders", "topic: 'orders, returns'"), "4 source.topic", "'orders, returns'", "several names are `topics`"),
+        (changed("topic: orders", "topic_pattern: '*'"), "4 source.topic_pattern", "'*' is not a pattern: nothing to repeat", "whole name"),
+        (changed("topic: orders", "topic_pattern: ''"), "4 source.topic_pattern", "''", "a regular expression of Python"),
+        (changed("topic: orders", "topic_pattern: 5"), "4 source.topic_pattern", "5 (a number)", "a regular expression of Python"),
         (changed("name: maybe", "name: may-be"), "11 columns[4].name", "'may-be'", "starts with a letter"),
         (changed("name: maybe", "name: _offset"), "11 columns[4].name", "reserved for provenance", "starts with a letter"),
         (changed("name: maybe", "name: Amount"), "11 columns[4].name", "differs from 'amount' only by its case", "Delta ignores case"),

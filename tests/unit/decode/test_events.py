@@ -20,7 +20,7 @@ from tests.unit.batch.local_desk import Record, record_batch
 
 pytestmark = pytest.mark.unit
 
-SOURCE = BatchSource("topic-id", 7, 3, datetime(2026, 1, 1, 0, 0, 0, 123_000, UTC))
+SOURCE = BatchSource(("topic-id", "second-id"), 7, 3, datetime(2026, 1, 1, 0, 0, 0, 123_000, UTC))
 ID: dict[str, Any] = {"name": "id", "type": "BIGINT", "nullable": False}
 
 
@@ -81,11 +81,11 @@ def test_headers_are_read_back_from_sparks_text() -> None:
 
 
 def test_raw_records_are_rows_with_their_bytes_and_their_position_as_the_event_id() -> None:
-    rows = decoded(contract("position", format="raw"), Record(2, 5, b"\xff", b"k", headers(("h", b"v"))), Record(2, 6, None))
-    names = ("key", "value", "headers", "_topic_id", "_partition", "_offset", "__reason", "__key", "__value")
+    rows = decoded(contract("position", format="raw"), Record(1, 5, b"\xff", b"k", headers(("h", b"v"))), Record(2, 6, None))
+    names = ("key", "value", "headers", "_topic_id", "_source", "_partition", "_offset", "__reason", "__key", "__value")
     assert [tuple(row[name] for name in names) for row in rows] == [
-        (b"k", b"\xff", [{"key": "h", "value": b"v"}], "topic-id", 2, 5, None, None, None),
-        (None, None, None, "topic-id", 2, 6, None, None, None),
+        (b"k", b"\xff", [{"key": "h", "value": b"v"}], "topic-id", 0, 1, 5, None, None, None),
+        (None, None, None, "second-id", 1, 0, 6, None, None, None),
     ]
 
 

@@ -32,7 +32,11 @@ CONTRACT = Contract.model_validate(
 def records(*values: bytes) -> pa.RecordBatch:
     n = len(values)
     columns = {"__key": pa.nulls(n, pa.binary()), "__value": pa.array(values, pa.binary()), "__headers": pa.nulls(n, pa.string())}
-    columns |= {"_partition": pa.array([0] * n, pa.int32()), "_offset": pa.array(range(n), pa.int64())}
+    columns |= {
+        "_source": pa.array([0] * n, pa.int16()),
+        "_partition": pa.array([0] * n, pa.int32()),
+        "_offset": pa.array(range(n), pa.int64()),
+    }
     columns["_kafka_timestamp"] = pa.nulls(n, pa.timestamp("us", "UTC"))
     return pa.RecordBatch.from_pydict(columns)
 
@@ -46,7 +50,7 @@ def decoder(monkeypatch: pytest.MonkeyPatch, error: type[Exception], bad: str) -
         return holds(rule, batch)
 
     monkeypatch.setattr(events, "holds", failing)
-    return Events(event_plan(CONTRACT, BatchSource("topic-id", 1, 2, datetime(2026, 1, 1, tzinfo=UTC)), arrow_rules(CONTRACT)))
+    return Events(event_plan(CONTRACT, BatchSource(("topic-id",), 1, 2, datetime(2026, 1, 1, tzinfo=UTC)), arrow_rules(CONTRACT)))
 
 
 def test_the_record_that_causes_it_is_refused_with_its_bytes_and_all_others_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:

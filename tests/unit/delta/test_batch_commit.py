@@ -36,11 +36,12 @@ from ingest.delta.batch_commit import (
 )
 from ingest.delta.commit import Commit
 from ingest.delta.posting import Key, Posting, Sums
-from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import TopicId
+from ingest.kafka.offsets import OffsetRange, Position
+from ingest.kafka.topic_state import NO_TOPIC, TopicId
 
 SNAPSHOTS = Snapshots(Snapshot("T", 4, "t4"), Snapshot("Q", 2, "q2"))
 TOPIC = TopicId("orders", "topic-id", "cluster")
+RETURNS = TopicId("returns", "", "cluster")
 EMPTY = [0, 0, 0]
 
 
@@ -50,7 +51,8 @@ def posting(why: Any, partition: int, *at: int, number: int = 7, **more: Any) ->
 
 READ = posting("batch", 0, 5, 9, read=3, target=Sums(1, 5, 77), quarantine=Sums(1, 6, 88), present=1)
 OPEN = posting("batch", 10, 0, 2**62, read=9, target=None, present=None, duplicate=2)
-BATCH = BatchCommit(Batch(), "shop", "orders", BatchId(3, 7), "w", SNAPSHOTS, "h", TOPIC, (READ, OPEN))
+OTHER = Posting(Key(3, 7, 1, 0), "batch", OffsetRange(0, 2, 4, 8, 1), 2, present=2)
+BATCH = BatchCommit(Batch(), "shop", "orders", BatchId(3, 7), "w", SNAPSHOTS, "h", (TOPIC,), (READ, OPEN))
 SAID = posting("batch", 0, number=6, target=Sums(4, 10, 99), present=1)
 GAPS = (posting("gap", 0, 1, 2, number=1), posting("gap", 0, 3, 5, number=1))
 LOST = Posting(Key(2, 3, 0, 0), "write-off", target=Sums(-1, -3, 55))
@@ -60,10 +62,10 @@ def of(case: Case, number: int, *postings: Posting) -> BatchCommit:
     return replace(BATCH, case=case, id=BatchId(3, number), postings=postings)
 
 
-HEAD: dict[str, Any] = {"oncelake": 2, "pipeline": "shop", "table": "orders", "epoch": 3, "writer": "w"}
+HEAD: dict[str, Any] = {"oncelake": 3, "pipeline": "shop", "table": "orders", "epoch": 3, "writer": "w"}
 HEAD["snapshots"] = {"target": {"table_id": "T", "version": 4, "stamp": "t4"}, "quarantine": {"table_id": "Q", "version": 2, "stamp": "q2"}}
-HEAD |= {"contract_hash": "h", "topic": "orders", "topic_id": "topic-id", "cluster": "cluster"}
-BARE: dict[str, Any] = {"oncelake": 2, "pipeline": "shop", "table": "orders", "epoch": 0, "batch": 0, "writer": ""}
+HEAD |= {"contract_hash": "h", "sources": [["orders", "topic-id", "cluster"]]}
+BARE: dict[str, Any] = {"oncelake": 3, "pipeline": "shop", "table": "orders", "epoch": 0, "batch": 0, "writer": ""}
 STARTS = [3, 1, 0, 0, 5, 5, None, 0, 0, 0, *EMPTY, *EMPTY]
 # The documented JSON of each case (docs/reference/commit.md).
 DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
@@ -99,6 +101,12 @@ DOCUMENTED: list[tuple[BatchCommit, dict[str, Any]]] = [
                 ]
             }
         },
+    ),
+    (
+        replace(BATCH, sources=(TOPIC, RETURNS), postings=(READ, OTHER)),
+        HEAD
+        | {"kind": "batch", "batch": 7, "sources": [["orders", "topic-id", "cluster"], ["returns", "", "cluster"]]}
+        | {"postings": {"batch": [[3, 7, 0, 0, 5, 9, None, 3, 1, 0, 1, 5, 77, 1, 6, 88], [3, 7, 1, 0, 2, 4, 8, 2, 2, 0, *EMPTY, *EMPTY]]}},
     ),
     (of(RollBack(), 1), HEAD | {"kind": "rollback", "batch": 1}),
     (
@@ -144,12 +152,13 @@ def changed(batch_commit: BatchCommit = BATCH, **fields: object) -> str:
     return json.dumps({**json.loads(batch_commit.to_json()), **fields})
 
 
-OTHERS = [None, "", "a user's note", "{}", "[]", "1", "null", '{"oncelake":2}', BATCH.to_json()[:-1], '{"a":' * 100_000]
+OTHERS = [None, "", "a user's note", "{}", "[]", "1", "null", '{"oncelake":3}', BATCH.to_json()[:-1], '{"a":' * 100_000]
 # Metadata of a former format, and of a later one.
 OTHERS += ['{"oncelake":1,"kind":"batch","pipeline":"shop","table":"orders","epoch":3,"batch":7,"writer":"w","ranges":{"0":[5,9]}}']
-OTHERS += [changed(oncelake=1), changed(oncelake=3), changed(kind="rebase"), changed(kind="Batch"), changed(kind=None), changed(kind=[])]
+OTHERS += [changed(oncelake=2), changed(oncelake=4), changed(kind="rebase"), changed(kind="Batch"), changed(kind=None), changed(kind=[])]
 OTHERS += [changed(batch=-1), changed(batch=None), changed(batch="7"), changed(batch=2**32), changed(epoch=-1), changed(epoch=1.5)]
 OTHERS += [changed(snapshots={}), changed(snapshots={"target": {}}), changed(snapshots=[1])]
+OTHERS += [changed(sources=1), changed(sources=[["orders"]]), changed(sources=[["orders", "id", "c", "more"]]), changed(sources=[1])]
 OTHERS += [changed(postings=[]), changed(postings={"x": []} | {"no reason": [READ.fields()]}), changed(postings={"batch": [[1]]})]
 OTHERS += [changed(postings={"batch": [[*READ.fields()[:5], 4, *READ.fields()[6:]]]}), changed(postings={"batch": 1})]
 OTHERS += [json.dumps({name: value for name, value in json.loads(of(Seek("x"), 1).to_json()).items() if name != "reason"})]
@@ -199,8 +208,8 @@ def by_kind(kind: str) -> BatchCommit:
 
 def test_offsets_to_continue_at_come_from_the_postings_of_the_statements_own_epoch() -> None:
     """I2: not from gaps, nor from what it says of an earlier batch."""
-    assert by_kind("batch").ends == {0: 9, 10: 2**62} and [str(each) for each in BATCH.ranges] == ["0:[5,9)", f"10:[0,{2**62})"]
-    assert [by_kind(kind).ends for kind in ("start", "seek", "replay", "swap")] == [{0: 5}] * 4
+    assert by_kind("batch").ends == {(0, 0): 9, (0, 10): 2**62} and [str(each) for each in BATCH.ranges] == ["0:[5,9)", f"10:[0,{2**62})"]
+    assert [by_kind(kind).ends for kind in ("start", "seek", "replay", "swap")] == [{(0, 0): 5}] * 4
     assert [by_kind(kind).ends for kind in ("fence", "rollback", "state", "upkeep", "create")] == [{}] * 5
     assert BATCH.app_id == "oncelake/shop/orders" and BATCH.name == "shop.orders"
 
@@ -209,3 +218,11 @@ def test_what_a_later_commit_has_to_say_and_where_the_added_rows_are() -> None:
     assert by_kind("batch").opened == (OPEN,)
     assert [str(each) for each in by_kind("batch").positions] == ["0:[5,9)", f"10:[0,{2**62})"]
     assert [str(each) for each in by_kind("replay").positions] == ["0:[2,4)"] and by_kind("seek").positions == ()
+
+
+def test_offsets_of_several_topics_are_those_of_their_partitions_and_a_topic_has_its_number() -> None:
+    """I6: partition 0 of one topic is not partition 0 of another."""
+    both = replace(BATCH, sources=(TOPIC, RETURNS), postings=(READ, OTHER))
+    assert both.ends == {(0, 0): 9, (1, 0): 4} and both.read_to == {(1, 0): Position(4, 8)}
+    assert [str(each) for each in both.positions] == ["0:[5,9)", "1/0:[2,4)"]
+    assert (both.topic(0), both.topic(1), BatchCommit(Upkeep(), "shop", "orders").topic(0)) == (TOPIC, RETURNS, NO_TOPIC)

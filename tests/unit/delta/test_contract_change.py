@@ -106,6 +106,31 @@ def test_layout_and_properties_are_compared_with_the_table() -> None:
     assert (change.what, change.effect) == ("the table is partitioned by nothing, the contract says n", "new table")
 
 
+ONLY_SEEK = "is read no more: runs are refused until `ingest seek shop.orders --to table` goes on without it"
+NO_OTHER = "offsets of one topic mean nothing in another"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"topic": "a"}, {"topics": ["b", "a"]}, []),
+        ({"topics": ["a", "b"]}, {"topics": ["b", "a"]}, []),
+        ({"topics": ["a", "b"]}, {"topic_pattern": "[ab]"}, []),
+        ({"topic_pattern": "[ab]"}, {"topics": ["a"]}, []),  # which topics it has found is not known here
+        ({"topics": ["a", "b", "c"]}, {"topics": ["c", "d"]}, [(f"a, b {ONLY_SEEK}", "next batch")]),
+        ({"topics": ["a", "b", "ab"]}, {"topic_pattern": "[ab]"}, [(f"ab {ONLY_SEEK}", "next batch")]),  # a pattern is for whole names
+        ({"topics": ["a", "b"]}, {"topic": "c"}, [(f"the topic is a, b before, c now: {NO_OTHER}", "new table")]),
+        ({"topic": "a"}, {"topic_pattern": "b.*"}, [(f"the topic is a before, topics like b.* now: {NO_OTHER}", "new table")]),
+    ],
+)
+def test_topics_that_leave_a_contract_need_a_seek_and_all_of_them_a_new_table(
+    before: dict[str, Any], after: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    old, new = (contract([ID], source={**source, "format": "json"}) for source in (before, after))
+    ((_, found),) = between([old], [new])
+    assert [(each.what, each.effect) for each in found if "rules, limits" not in each.what] == expected
+
+
 def test_two_sets_of_contracts_are_compared_without_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For a pull request: an added column breaks nothing, a changed type, another topic and a contract that is gone do."""
     wide = contract([ID, {"name": "n", "type": "BIGINT"}], table="wide")

@@ -38,7 +38,7 @@ class Counted(LocalFiles):
 
 SNAPSHOT = Snapshot("T", 1, "t1")
 BATCH = BatchCommit(
-    *(Batch(), "shop", "orders", BatchId(2, 7), "w", Snapshots(SNAPSHOT, SNAPSHOT), "hash", TopicId("orders", "id")),
+    *(Batch(), "shop", "orders", BatchId(2, 7), "w", Snapshots(SNAPSHOT, SNAPSHOT), "hash", (TopicId("orders", "id"),)),
     (Posting(Key(2, 7, 0, 0), "batch", OffsetRange(0, 5, 9)),),
 )
 TXN = BATCH.id.txn_version

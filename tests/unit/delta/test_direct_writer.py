@@ -87,8 +87,8 @@ ABOUT = BatchCommit(Upkeep(), "shop", "orders")
 
 def statement(epoch: int, number: int = FENCE, case: Case = Fence()) -> BatchCommit:
     postings = (Posting(Key(epoch, number, 0, 0), "batch", OffsetRange(0, 0, 5)),) if isinstance(case, Batch) else ()
-    id, topic = BatchId(epoch, number), TopicId("orders", "id")
-    return BatchCommit(case, "shop", "orders", id, f"writer {epoch}", NOWHERE, "hash", topic, postings)
+    id, sources = BatchId(epoch, number), (TopicId("orders", "id"), TopicId("returns", "another"))
+    return BatchCommit(case, "shop", "orders", id, f"writer {epoch}", NOWHERE, "hash", sources, postings)
 
 
 def test_created_tables_have_the_contracts_columns_and_properties(places: Places, writer: DirectWriter) -> None:
@@ -590,11 +590,11 @@ def _renamed(table: str, uri: str, to: Path) -> None:
     commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
-def _record(offset: int) -> dict[str, Any]:
+def _record(offset: int, source: int = 0) -> dict[str, Any]:
     texts = {"topic": "orders", "topic_id": "id", "reason_code": "empty", "contract_hash": "h", "state": "open", "state_by": "ingest run"}
     return {
         **texts,
-        "source": 0,
+        "source": source,
         "partition": 0,
         "offset": offset,
         "epoch": 1,
@@ -614,13 +614,26 @@ def test_re_read_records_enter_once_and_change_their_state(places: Places, write
     log, at = Logs.of(places).quarantine, datetime(2026, 2, 1, tzinfo=UTC)
     rows = pa.Table.from_pylist([_record(0), _record(1)], pa.schema(DeltaTable(places.quarantine).schema()))
     writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH, Batch()), rows.slice(0, 1), reopen=False)
-    positions = pa.table({"topic_id": ["id"], "partition": pa.array([0], pa.int32()), "offset": [0], "at": pa.array([at])})
+    positions = pa.table({"source": pa.array([0], pa.int16()), "partition": pa.array([0], pa.int32()), "offset": [0], "at": pa.array([at])})
     writer.mark_replayed(positions, places, statement(1, FIRST_BATCH, Mark()), "ingest seek")
     (found,) = DeltaTable(places.quarantine).to_pyarrow_table().to_pylist()
     assert (found["state"], found["state_changed_at"], found["state_by"]) == ("replayed", at, "ingest seek")
     commit = writer.merge_quarantine(log, lambda: statement(1, FIRST_BATCH + 1, Batch()), rows, reopen=True)
     left = DeltaTable(places.quarantine).to_pyarrow_table().sort_by("offset").to_pylist()
     assert left == rows.to_pylist() and len(commit.removed) == 1
+
+
+def test_a_record_of_another_topic_at_the_same_offset_is_another_record(places: Places, writer: DirectWriter) -> None:
+    """I6: one topic was recreated or joined, so its number differs; partition and offset may be the same."""
+    log, at = Logs.of(places).quarantine, datetime(2026, 2, 1, tzinfo=UTC)
+    rows = pa.Table.from_pylist([_record(0, source) for source in (0, 1)], pa.schema(DeltaTable(places.quarantine).schema()))
+    for number in (0, 1):
+        about = statement(1, FIRST_BATCH + number, Batch())
+        writer.merge_quarantine(log, lambda about=about: about, rows.slice(number, 1), reopen=True)  # type: ignore[misc]
+    positions = pa.table({"source": pa.array([1], pa.int16()), "partition": pa.array([0], pa.int32()), "offset": [0], "at": pa.array([at])})
+    writer.mark_replayed(positions, places, statement(1, FIRST_BATCH + 1, Mark()), "ingest seek")
+    left = DeltaTable(places.quarantine).to_pyarrow_table().sort_by("source").to_pylist()
+    assert [(each["source"], each["state"]) for each in left] == [(0, "open"), (1, "replayed")]
 
 
 def test_values_of_another_table_reach_the_rows_that_are_meant(places: Places) -> None:

@@ -21,7 +21,7 @@ keys = st.builds(Key, natural, natural, st.integers(0, 99), st.integers(0, 2**31
 @st.composite
 def _postings(draw: st.DrawFn) -> Posting:
     key, start, length, read = draw(keys), draw(st.integers(0, 2**62)), draw(natural), draw(natural)
-    at = draw(st.sampled_from([None, OffsetRange(key.partition, start, start + length, draw(st.sampled_from([None, 0, 7])))]))
+    at = draw(st.sampled_from([None, OffsetRange(key.partition, start, start + length, draw(st.sampled_from([None, 0, 7])), key.source)]))
     target, present = draw(st.sampled_from([(None, None), (draw(all_sums), draw(natural))]))
     return Posting(key, draw(st.sampled_from(WHYS)), at, read, target, draw(all_sums), present, draw(natural))
 
@@ -48,6 +48,8 @@ def test_the_fields_of_a_posting_are_as_documented() -> None:
     assert replace(opened, range=None).fields() == [1, 2, 0, 3, None, None, None, 9, None, 1, None, None, None, 1, 9, 8]
     assert (BATCH.inserted, BATCH.repeated, BATCH.gap, BATCH.is_open) == (5, 3, 1, False)
     assert (opened.inserted, opened.repeated, opened.gap, opened.is_open) == (0, 1, 1, True)
+    of_another = Posting(Key(1, 2, 5, 3), "batch", OffsetRange(3, 4, 14, None, 5), 9)
+    assert of_another.fields()[:6] == [1, 2, 5, 3, 4, 14] and Posting.of_fields("batch", of_another.fields()) == of_another
 
 
 def changed(**fields: Any) -> dict[str, Any]:
@@ -68,6 +70,8 @@ REFUSED: list[Any] = [
     [],
     changed(epoch="1"),
     changed(epoch=1.0),
+    changed(source=None),
+    changed(source=-1),
     changed(partition=None),
     changed(start=15),
     changed(end=None),
@@ -83,9 +87,10 @@ def test_anything_else_is_refused(value: Any) -> None:
         of_json(value)
 
 
-def test_a_posting_refuses_the_range_of_another_partition() -> None:
+@pytest.mark.parametrize("other", [OffsetRange(4, 4, 14), OffsetRange(3, 4, 14, source=1)], ids=str)
+def test_a_posting_refuses_the_range_of_another_partition_or_topic(other: OffsetRange) -> None:
     with pytest.raises(ValueError, match="another partition"):
-        replace(BATCH, range=OffsetRange(4, 4, 14))
+        replace(BATCH, range=other)
 
 
 @given(all_sums, all_sums)
@@ -95,7 +100,7 @@ def test_sums_add_up_and_cancel(one: Sums, other: Sums) -> None:
 
 
 def test_what_was_removed_is_posted_negative_and_what_was_not_is_not_posted() -> None:
-    keys = Key(1, 2, 0, 0), Key(1, 3, 0, 0), Key(1, 2, 0, 1)
+    keys = Key(1, 2, 0, 0), Key(1, 3, 0, 0), Key(1, 2, 1, 0)
     gone = dict(zip(keys, (Sums(2, 9, 5), NOTHING, Sums(1, 1, 1)), strict=True))
     assert removals(gone, "erasure", target=True) == (
         Posting(keys[0], "erasure", target=-gone[keys[0]]),

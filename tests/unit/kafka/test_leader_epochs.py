@@ -141,12 +141,26 @@ def test_each_position_has_the_epoch_of_its_record_and_exactly_what_was_lost_is_
     assert taken_back(now, {0: at}) == ({0: (cut, at.offset)} if cut < at.offset else {})
 
 
-def asking(monkeypatch: pytest.MonkeyPatch, *answers: Leader | InvalidEnvironment) -> LeaderEpochs:
+class Clients:
+    """Stands for a client of Kafka; `open` are those that nobody has closed."""
+
+    open = 0
+
+    def __call__(self, *_: object) -> Clients:
+        self.open += 1
+        return self
+
+    def close(self) -> None:
+        self.open -= 1
+
+
+def asking(monkeypatch: pytest.MonkeyPatch, *answers: Leader | InvalidEnvironment, topics: Sequence[str] = ("t",)) -> LeaderEpochs:
     """With these answers over each connection in turn."""
     left = [*answers]
 
     class Connection:
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, client: Clients) -> None:
+            assert client.open == 1, "all topics share the connections: with hundreds, the files of the process would run out"
             self._log = left.pop(0)
 
         def reaches(self, epochs: Mapping[int, int]) -> dict[int, Reach]:
@@ -158,15 +172,13 @@ def asking(monkeypatch: pytest.MonkeyPatch, *answers: Leader | InvalidEnvironmen
             assert isinstance(self._log, Leader)
             return self._log.epoch_at(partition, offset)
 
-        def close(self) -> None:
-            pass
-
+    monkeypatch.setattr(leader_epochs, "client_of", Clients())
     monkeypatch.setattr(leader_epochs, "TopicReader", Connection)
     monkeypatch.setattr(leader_epochs, "ASKED_AGAIN_AFTER_S", 0.0)
-    return LeaderEpochs(KafkaOptions("127.0.0.1:1"), "t", "shop.orders", lambda: None)
+    return LeaderEpochs(KafkaOptions("127.0.0.1:1"), dict(enumerate(topics)), "shop.orders", lambda: None)
 
 
-NEXT, READ = [OffsetRange(0, 3, 5)], {0: Position(3, 1)}
+NEXT, READ = [OffsetRange(0, 3, 5)], {(0, 0): Position(3, 1)}
 
 
 def test_a_leader_that_was_replaced_and_does_not_know_it_yet_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,3 +197,14 @@ def test_a_leader_that_is_away_for_several_answers_is_waited_for(monkeypatch: py
     monkeypatch.setattr(leader_epochs, "BACK_WITHIN_S", -1.0)
     with pytest.raises(RunStopped, match="BROKER_UNREACHABLE"):
         asking(monkeypatch, away).with_epochs(NEXT, READ)
+
+
+def test_each_topic_is_asked_for_its_own_log_and_a_refusal_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders, returns = Leader.of(0, 0, 1, 1, 2), Leader.of(0, 4, 4)
+    ranges, topics = [*NEXT, OffsetRange(0, 1, 3, source=1)], ("orders", "returns")
+    found = asking(monkeypatch, orders, returns, topics=topics).with_epochs(ranges, {**READ, (1, 0): Position(1, 0)})
+    assert [(each.of, each.leader_epoch) for each in found] == [((0, 0), 2), ((1, 0), 4)]
+    with pytest.raises(RunStopped, match=r"LOG_TRUNCATED: topic returns has lost partition 0 \[0, 1\)"):
+        asking(monkeypatch, orders, returns, returns, topics=topics).with_epochs(ranges, {**READ, (1, 0): Position(1, 3)})
+    alone = asking(monkeypatch, returns, topics=topics).with_epochs(ranges[1:], {})
+    assert [each.of for each in alone] == [(1, 0)], "a topic without a range is not asked"

@@ -16,7 +16,7 @@ from deltalake.transaction import CommitProperties, Transaction
 from ingest.decode.row_hash import row_hashes
 from ingest.lab.oracle import JudgedRun, OracleVerdict, judge
 from ingest.lab.oracle.oracle_tables import FIELDS, STATEMENT, SUMS
-from ingest.lab.oracle.sources import KafkaView, decode
+from ingest.lab.oracle.sources import KafkaRecord, KafkaView, decode
 
 TOPIC_ID = "dd703122-c569-4932-91ac-151cf85d4dbf"
 APP = "oncelake/shop/orders"
@@ -38,19 +38,22 @@ T0 = 1_735_689_600_012_000  # 2025-01-01T00:00:00.012Z
 FIRST, SECOND, AGAIN = (1, 2), (1, 3), (2, 2)  # epoch and number of a batch
 
 Rows = list[dict[str, Any]]
+Records = dict[tuple[int, int], bytes]
+# A partition: of source 0, or with its number.
+Of = int | tuple[int, int]
 
 
 def value(order_id: str, amount: str = "12.50") -> bytes:
     return f'{{"order_id":"{order_id}","amount":{amount},"ordered_at":"2025-01-01T00:00:00.012Z","captured":true}}'.encode()
 
 
-def row(place: tuple[int, int], order_id: str, batch: tuple[int, int] = FIRST, amount: str = "12.5") -> dict[str, Any]:
-    provenance = {"_source": 0, "_partition": place[0], "_offset": place[1], "_epoch": batch[0], "_batch": batch[1]}
+def row(place: tuple[int, int], order_id: str, batch: tuple[int, int] = FIRST, amount: str = "12.5", source: int = 0) -> dict[str, Any]:
+    provenance = {"_source": source, "_partition": place[0], "_offset": place[1], "_epoch": batch[0], "_batch": batch[1]}
     return {**provenance, "order_id": order_id, "amount": amount, "ordered_at": T0, "captured": True}
 
 
-def quarantined(place: tuple[int, int], batch: tuple[int, int] = FIRST, topic_id: str = TOPIC_ID) -> dict[str, Any]:
-    where = {"topic_id": topic_id, "source": 0, "partition": place[0], "offset": place[1], "epoch": batch[0], "batch": batch[1]}
+def quarantined(place: tuple[int, int], batch: tuple[int, int] = FIRST, topic_id: str = TOPIC_ID, source: int = 0) -> dict[str, Any]:
+    where = {"topic_id": topic_id, "source": source, "partition": place[0], "offset": place[1], "epoch": batch[0], "batch": batch[1]}
     return {**where, "state": "open", "event_id": None, "value": AS_IN_KAFKA}
 
 
@@ -71,21 +74,23 @@ def less(sums: list[int]) -> list[int]:
 class Statement:
     """A commit on target or quarantine: it appends rows, or deletes (`rollback`, `upkeep`) or updates (`mark`) the rows that match `where`.
 
-    `counts` are what a batch's posting has after its range, by partition (`Scene.book`); `more` are other postings by reason.
+    `counts` are what a batch's posting has after its range, by partition (`Scene.book`); `more` are other postings by reason. `source` is
+    the number of a partition that has none.
     """
 
     kind: str
     epoch: int = 0
     number: int = 0
     rows: Rows = field(default_factory=list)
-    ranges: dict[int, list[int]] = field(default_factory=dict)
-    starts: dict[int, int] = field(default_factory=dict)
-    gaps: dict[int, list[list[int]]] = field(default_factory=dict)
-    counts: dict[int, list[Any]] = field(default_factory=dict)
+    ranges: dict[Any, list[int]] = field(default_factory=dict)
+    starts: dict[Any, int] = field(default_factory=dict)
+    gaps: dict[Any, list[list[int]]] = field(default_factory=dict)
+    counts: dict[Any, list[Any]] = field(default_factory=dict)
     more: dict[str, list[list[Any]]] = field(default_factory=dict)
     snapshots: dict[str, int] = field(default_factory=dict)
     where: str = ""
-    topic_id: str = TOPIC_ID
+    sources: tuple[str, ...] = (TOPIC_ID,)
+    source: int = 0
     app_id: str | None = APP
     txn_version: int | None = None
     metadata: dict[str, Any] | None = field(default_factory=dict)
@@ -94,21 +99,28 @@ class Statement:
         self.__dict__.update(changes)
         return self
 
+    def of(self, partition: Of) -> tuple[int, int]:
+        return partition if isinstance(partition, tuple) else (self.source, partition)
+
     def postings(self) -> dict[str, list[list[Any]]]:
-        mine = [self.epoch, self.number, 0]
-        begin = [[*mine, p, start, start, None, *NONE] for p, start in self.starts.items()]
-        gaps = [[*mine, p, start, end, None, *NONE] for p, each in self.gaps.items() for start, end in each]
-        batches = [[*mine, p, *at, None, *self.counts.get(p, NONE)] for p, at in self.ranges.items()]
-        found = {"first" if self.kind == "start" else "seek": begin, "gap": gaps, "batch": batches, **self.more}
+        mine = [self.epoch, self.number]
+        begin = [[*mine, *self.of(p), start, start, None, *NONE] for p, start in self.starts.items()]
+        # A later start that commits offsets goes on with source 0, and the others join.
+        on = [each for each in begin if self.kind == "start" and self.epoch > 1 and not each[2]]
+        gaps = [[*mine, *self.of(p), start, end, None, *NONE] for p, each in self.gaps.items() for start, end in each]
+        batches = [[*mine, *self.of(p), *at, None, *self.counts.get(p, NONE)] for p, at in self.ranges.items()]
+        begin = [each for each in begin if each not in on]
+        found = {"start": on, "first" if self.kind == "start" else "seek": begin, "gap": gaps, "batch": batches, **self.more}
         return {why: each for why, each in found.items() if each}
 
     def head(self) -> dict[str, Any]:
-        metadata = {"oncelake": 2, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
+        metadata = {"oncelake": 3, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
         metadata |= {
             "writer": f"writer of epoch {self.epoch}",
             "snapshots": {table: {"version": at} for table, at in self.snapshots.items()},
         }
-        return metadata | {"topic_id": "" if self.kind == "upkeep" else self.topic_id, "postings": self.postings(), **(self.metadata or {})}
+        metadata |= {} if self.kind == "upkeep" else {"sources": [["any name", each, ""] for each in self.sources]}
+        return metadata | {"postings": self.postings(), **(self.metadata or {})}
 
     def properties(self) -> CommitProperties:
         version = self.epoch * 2**32 + self.number if self.txn_version is None else self.txn_version
@@ -126,8 +138,11 @@ class Statement:
         else:
             append(table, self.rows, like, self.properties())
         head, version = self.head(), DeltaTable(str(table)).version()
-        of = [table.name, version, self.epoch, self.number, head["writer"], head["topic_id"]]
-        lines = [[why, *fields, *of] for why, each in head["postings"].items() for fields in each]
+        of, ids = (
+            [table.name, version, self.epoch, self.number, head["writer"]],
+            dict(enumerate(each[1] for each in head.get("sources", ()))),
+        )
+        lines = [[why, *fields, *of, ids.get(fields[2], "")] for why, each in head["postings"].items() for fields in each]
         return [dict(zip(LEDGER, line, strict=True)) for line in lines]
 
 
@@ -135,11 +150,11 @@ def fence(epoch: int) -> Statement:
     return Statement("fence", epoch)
 
 
-def seek(epoch: int, starts: dict[int, int], **more: Any) -> Statement:
+def seek(epoch: int, starts: dict[Any, int], **more: Any) -> Statement:
     return Statement("start" if epoch == 1 else "seek", epoch, 1, starts=starts, **more)
 
 
-def batch(number: tuple[int, int], ranges: dict[int, list[int]], rows: Rows = [], **more: Any) -> Statement:  # noqa: B006
+def batch(number: tuple[int, int], ranges: dict[Any, list[int]], rows: Rows = [], **more: Any) -> Statement:  # noqa: B006
     return Statement("batch", *number, rows=list(rows), ranges=ranges, **more)
 
 
@@ -147,9 +162,9 @@ def batch(number: tuple[int, int], ranges: dict[int, list[int]], rows: Rows = []
 class Scene:
     """Partition 0: A B poison A COMMIT | C B (X aborted) D. Partition 1: E F E |. A batch ends at each bar. Target versions: 0 the fence,
     1 the start, 2 and 3 the batches. Quarantine versions: 0 the fence, 1 the poison. `in_ledger` changes the lines before they are
-    written."""
+    written. `others` are other topics by number: id and records, all in partition 0."""
 
-    kafka: dict[tuple[int, int], bytes]
+    kafka: Records
     target: list[Statement]
     quarantine: list[Statement]
     manifest: Rows
@@ -157,20 +172,31 @@ class Scene:
     in_ledger: Callable[[Rows], object] = lambda lines: None
     topic_id: str = TOPIC_ID
     begin: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    end: dict[int, int] = field(default_factory=lambda: {0: 9, 1: 3})
+    others: dict[int, tuple[str, Records]] = field(default_factory=dict)
 
     def view(self) -> KafkaView:
         shown = {place: data for place, data in self.kafka.items() if place[1] >= self.begin[place[0]]}
-        records = {place: decode(data, ["order_id"], PAYLOAD) for place, data in shown.items()}
-        return KafkaView("orders", self.topic_id, records, self.begin, {0: 9, 1: 3})
+        return KafkaView("orders", self.topic_id, decoded(shown), self.begin, self.end)
+
+    def views(self) -> tuple[KafkaView, ...]:
+        """All topics; the name of another one is `topic-` and its number."""
+        others = [KafkaView(f"topic-{n}", id, decoded(records), {0: 0}, {0: len(records)}) for n, (id, records) in self.others.items()]
+        return (self.view(), *others)
+
+    def records(self, source: int) -> Records:
+        return self.others[source][1] if source in self.others else self.kafka
 
     def book(self, *statements: Statement) -> Scene:
         """Make the postings of these batches, or else of those that have none, from what they add now."""
         for each in statements or [each for each in self.target if each.kind == "batch" and not each.counts]:
             with_it = [row for other in self.quarantine if (other.epoch, other.number) == (each.epoch, each.number) for row in other.rows]
-            for p, (start, end) in each.ranges.items():
-                rows, kept = [r for r in each.rows if r["_partition"] == p], [r for r in with_it if r["partition"] == p]
-                read = sum(place[0] == p and start <= place[1] < end for place in self.kafka)
-                each.counts[p] = [read, read - len(rows) - len(kept), 0, *sums_of(rows), *sums_of(kept)]
+            for of, (start, end) in each.ranges.items():
+                source, p = each.of(of)
+                rows = [r for r in each.rows if (r["_source"], r["_partition"]) == (source, p)]
+                kept = [r for r in with_it if (r["source"], r["partition"]) == (source, p)]
+                read = sum(place[0] == p and start <= place[1] < end for place in self.records(source))
+                each.counts[of] = [read, read - len(rows) - len(kept), 0, *sums_of(rows), *sums_of(kept)]
         return self
 
     def judge(self, lake: Path, **changes: Any) -> OracleVerdict:
@@ -191,7 +217,7 @@ class Scene:
         for statement in self.quarantine:
             for each in statement.rows:
                 if each["value"] == AS_IN_KAFKA:
-                    each["value"] = self.kafka.get((each["partition"], each["offset"]), b"")
+                    each["value"] = self.records(each["source"]).get((each["partition"], each["offset"]), b"")
             self.lines += statement.commit(lake / "shop/orders/quarantine", quarantined((0, 0)))
         self.quarantine = []
 
@@ -202,8 +228,14 @@ class Scene:
 
     def ask(self, lake: Path, **changes: Any) -> OracleVerdict:
         """Judge the written tables, with all changes that a test has made since."""
-        run = JudgedRun(lake, "shop", "orders", "orders", ("order_id",), PAYLOAD, (lake / "manifest.jsonl",))
-        return judge(replace(run, **changes), self.view())
+        views = self.views()
+        topics = tuple(view.topic for view in views)
+        run = JudgedRun(lake, "shop", "orders", topics, ("order_id",), PAYLOAD, (lake / "manifest.jsonl",))
+        return judge(replace(run, **changes), *views)
+
+
+def decoded(records: Records) -> dict[tuple[int, int], KafkaRecord]:
+    return {place: decode(data, ["order_id"], PAYLOAD) for place, data in records.items()}
 
 
 def append(table: Path, rows: Rows, like: dict[str, Any], properties: CommitProperties) -> None:
@@ -218,10 +250,10 @@ def append(table: Path, rows: Rows, like: dict[str, Any], properties: CommitProp
     write_deltalake(str(table), Table.from_pydict(columns), mode="append", commit_properties=properties)
 
 
-def transaction(number: int, ending: str, *events: tuple[str, bytes]) -> Rows:
+def transaction(number: int, ending: str, *events: tuple[str, bytes], topic: str = "orders") -> Rows:
     hashes = [decode(data, ["order_id"], []).value_hash for _, data in events]
-    orders = {"ids": [event_id for event_id, _ in events], "hashes": hashes, "partitions": [0] * len(events)}
-    begin = {"event": "begin", "txn": number, "attempt": 1, "intent": "commit", "topics": {"orders": orders}, "poison": []}
+    sent = {"ids": [event_id for event_id, _ in events], "hashes": hashes, "partitions": [0] * len(events)}
+    begin = {"event": "begin", "txn": number, "attempt": 1, "intent": "commit", "topics": {topic: sent}, "poison": []}
     return [begin, {"event": ending, "txn": number, "attempt": 1}]
 
 

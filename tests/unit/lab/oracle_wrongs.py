@@ -109,7 +109,7 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
     "duplicate position": (
         lambda s: three(s).append(row((0, 0), "A")),
         "offset 0 is in the target 2 times (b)",
-        "changes epoch 1 batch 2 in partition 0 from 2 to 3 rows: a batch was torn (e)",
+        "changes epoch 1 batch 2 in source 0 partition 0 from 2 to 3 rows: a batch was torn (e)",
     ),
     "aborted id in target": (
         lambda s: three(s).append(row((0, 7), "X", SECOND)),
@@ -161,10 +161,11 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
     "row of a record without an id": (lambda s: three(s).append(row((0, 2), "A")), "and the target holds it as ('A',) (b)"),
     "other bytes in quarantine": (lambda s: kept(s)[0].update(value=b"{"), "offset 2 is in the quarantine with other bytes than Kafka"),
     "no bytes in quarantine": (lambda s: kept(s)[0].update(value=None), "offset 2 is in the quarantine with other bytes than Kafka"),
-    "quarantine of an unknown topic": (
+    "row of an unknown number": (lambda s: two(s)[0].update(_source=7), "1 rows of the target name the topic id 'of number 7', which no"),
+    "record of an unknown number": (lambda s: kept(s)[0].update(source=7), "1 rows of the quarantine name the topic id 'of number 7'"),
+    "record with the id of another topic": (
         lambda s: kept(s)[0].update(topic_id=OTHER),
-        f"1 rows of the quarantine name the topic id '{OTHER}', which no topic of this name had (b)",
-        "offset 2: the quarantine names epoch 1 batch 2, which read [0, 5)",
+        f"offset 2 is in the quarantine with the topic id '{OTHER}', and its number means another (b)",
     ),
     "row of a nonexistent batch": (
         lambda s: three(s)[1].update(_batch=7),
@@ -172,23 +173,23 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
     ),
     "row that names another batch": (lambda s: three(s)[0].update(_batch=2), "offset 5: the target names epoch 1 batch 2, which read"),
     # (e)
-    "torn batch": (lambda s: three(s).append(two(s).pop()), "changes epoch 1 batch 2 in partition 1 from 1 to 2 rows"),
+    "torn batch": (lambda s: three(s).append(two(s).pop()), "changes epoch 1 batch 2 in source 0 partition 1 from 1 to 2 rows"),
     "row of a later batch": (
         lambda s: two(s).append(three(s).pop()),
-        "target version 2 (batch) changes epoch 1 batch 3 in partition 0 from 0 to 1 rows: a batch was torn (e)",
+        "target version 2 (batch) changes epoch 1 batch 3 in source 0 partition 0 from 0 to 1 rows: a batch was torn (e)",
     ),
     "fence that adds a row": (
         lambda s: s.target[0].rows.append(row((0, 8), "D", (1, 0))),
-        "target version 0 (WRITE) changes epoch 1 batch 0 in partition 0 from 0 to 1 rows",
+        "target version 0 (WRITE) changes epoch 1 batch 0 in source 0 partition 0 from 0 to 1 rows",
     ),
     "quarantine under another batch": (
         lambda s: kept(s)[0].update(batch=3),
         "offset 2: the quarantine names epoch 1 batch 3, which read [5, 9)",
-        "quarantine version 1 (batch) changes epoch 1 batch 3 in partition 0 from 0 to 1 rows",
+        "quarantine version 1 (batch) changes epoch 1 batch 3 in source 0 partition 0 from 0 to 1 rows",
     ),
     "quarantine of a batch in two commits": (
         lambda s: also_kept(s, quarantined((0, 1))),
-        "quarantine version 2 (batch) changes epoch 1 batch 2 in partition 0 from 1 to 2 rows: a batch was torn (e)",
+        "quarantine version 2 (batch) changes epoch 1 batch 2 in source 0 partition 0 from 1 to 2 rows: a batch was torn (e)",
     ),
     "skipped until its retry": (
         retry_in_place_of_the_first_copy,
@@ -278,15 +279,24 @@ INJECTED: dict[str, tuple[Change, *tuple[str, ...]]] = {
     ),
     "skipped partition": (
         lambda s: s.target[3].ranges.pop(1),
-        "target version 3: no range for the partitions [1], which earlier commits had (f)",
+        "target version 3: no range for partition 1, which earlier commits had (f)",
     ),
     "topic changed without a seek": (
-        lambda s: s.target[3].alter(topic_id=OTHER),
-        f"target version 3 reads the topic id '{OTHER}', and no seek leads there from '{TOPIC_ID}' (f)",
+        lambda s: s.target[3].alter(sources=(OTHER,)),
+        f"target version 3 reads the topic id '{OTHER}', and no start or seek leads there (f)",
+        f"target version 3 means by number 0 the topic id '{OTHER}', which was '{TOPIC_ID}' before (f)",
+    ),
+    "topic with a second number": (
+        lambda s: s.target[3].alter(sources=(TOPIC_ID, TOPIC_ID)),
+        f"target version 3 gives the topic id '{TOPIC_ID}' the number 1, and it has 0 (f)",
+    ),
+    "number that the commit does not name": (
+        lambda s: s.target[3].alter(source=1),
+        "target version 3 has postings of the numbers [1], which it does not name (f)",
     ),
     "quarantine of another topic than its batch": (
-        lambda s: s.quarantine[1].alter(topic_id=OTHER),
-        "quarantine version 1 names another topic than target version 2 of the same batch (f)",
+        lambda s: s.quarantine[1].alter(sources=(OTHER,)),
+        "quarantine version 1 names other topics than target version 2 of the same batch (f)",
     ),
     "seek past the end": (
         lambda s: epoch_2(s, seek(2, {0: 50, 1: 3})),

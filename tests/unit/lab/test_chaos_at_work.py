@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,8 @@ def scene_of(folder: Path, *contracts: Contract) -> Scene:
     scene.broker = SimpleNamespace(bootstrap_servers="127.0.0.1:1")  # type: ignore[assignment]
     scene.excused = {each.name: {("gone",)} for each in contracts}
     scene.own_versions = {each.name: {3} for each in contracts}
+    scene.topics = {each.name: [each.source.topic, f"{each.source.topic}-chaos-2"] for each in contracts}
+    scene.joining = next(iter(scene.topics.values()), [])
     scene.manifests, scene.clock, scene.driver, scene.writer = [], {}, None, None
     scene._fruitless = scene._done_at_start = 0
     scene._logs, scene._counted = {}, {}
@@ -69,14 +72,16 @@ def scene_of(folder: Path, *contracts: Contract) -> Scene:
 def test_the_oracle_is_given_everything_that_it_can_compare(orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would miss a lost column, a valid event in quarantine, or an aborted or broken record in the target."""
     asked: list[JudgedRun] = []
+    judged: list[str] = []
     columns: list[Sequence[str]] = []
 
     def read(_: str, topic: str, ids: Sequence[str], payload: Sequence[str], **__: Any) -> KafkaView:
         columns.extend((ids, payload))
         return KafkaView(topic, "", {}, {}, {})
 
-    def judge(run: JudgedRun, _: KafkaView) -> OracleVerdict:
+    def judge(run: JudgedRun, *kafka: KafkaView) -> OracleVerdict:
         asked.append(run)
+        judged.extend(view.topic for view in kafka)
         return OracleVerdict(())
 
     monkeypatch.setattr(chaos_run, "read_kafka", read)
@@ -87,7 +92,8 @@ def test_the_oracle_is_given_everything_that_it_can_compare(orders: Contract, tm
     chaos_run._verdict(scene, bodies(orders, "1", None), orders)
     (run,) = asked
     payload = compared_columns(orders)
-    assert {"amount", "ordered_at"} < set(payload) and columns == [("order_id",), payload]
+    assert {"amount", "ordered_at"} < set(payload) and columns == 2 * [("order_id",), payload]
+    assert judged == [*run.topics] == ["orders", "orders-chaos-2"]
     assert (run.id_columns, run.payload_columns, run.manifests) == (("order_id",), payload, (tmp_path / "there",))
     assert run.refused_kinds == refused_kinds(orders) and run.refused_kinds
     assert orders.rules and not run.valid_in_quarantine
@@ -115,6 +121,50 @@ def test_all_checkpoints_are_deleted_between_two_runs_or_during_one(chance: floa
     assert not scene.checkpoints.exists()
     assert (driver.poll(), scene.driver) == (killed, None if killed else driver)
     driver.kill()
+
+
+def test_a_topic_that_joins_gets_records_while_no_driver_runs(orders: Contract, tmp_path: Path) -> None:
+    scene = scene_of(tmp_path, orders)
+    scene.tend = lambda: None  # type: ignore[method-assign]
+    found: list[str] = []
+    scene.broker.create_topic = lambda name, _: found.append(name)  # type: ignore[assignment, misc]
+    writers = [Worker(SLEEPER, output=tmp_path / "first", environment={})]
+
+    def start_writer() -> Worker:
+        scene.manifests.append(tmp_path / "manifest")
+        say = 'import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(\'{"event": "committed"}\')'
+        writers.append(Worker([sys.executable, "-c", say, str(tmp_path / "manifest")], output=tmp_path / "second", environment={}))
+        found.append(f"{writers[0].poll()}, driver {scene.driver}, {scene.topics[orders.name]}")
+        return writers[-1]
+
+    scene.start_writer = start_writer  # type: ignore[assignment, method-assign]
+    scene.driver, scene.writer = Worker(SLEEPER, output=tmp_path / "out", environment={}), writers[0]
+    INJECTIONS["topic-joins"](scene, ScheduledFault(0, "topic-joins", False, 0, 0, 0))
+    assert found == ["orders-chaos-3", "-9, driver None, ['orders', 'orders-chaos-2', 'orders-chaos-3']"]
+    assert (tmp_path / "manifest").exists() and scene.counts.sigkills == 2
+    writers[-1].kill()
+
+
+@pytest.mark.parametrize(
+    ("source", "reads"),
+    [({"topic": "orders"}, "orders"), ({"topics": ["b", "a"]}, "b"), ({"topic_pattern": "o.*"}, "shop.orders")],
+    ids=["topic", "topics", "pattern"],
+)
+def test_the_first_table_reads_two_topics_and_those_that_join_and_another_one_its_own(
+    source: dict[str, Any], reads: str, orders: Contract, tmp_path: Path
+) -> None:
+    document = json.loads(orders.to_json())
+    document["source"] = source | {"format": "json"}
+    asked = Contract.model_validate_json(json.dumps(document))
+    payments = next(each for each in load_contracts(PROJECT) if each.table == "payments")
+    created: list[str] = []
+    broker: Any = SimpleNamespace(create_topic=lambda name, _: created.append(name), bootstrap_servers="")
+    proxy: Any = SimpleNamespace(bootstrap_servers="")
+    scene = Scene(tmp_path, [asked, payments], broker, proxy, {}, lambda *_: None, batch_records=9, disk=None, clock_library=None)
+    first, other = scene.contracts
+    assert other.source.topic == "payments" and created == [reads, f"{reads}-chaos-2", "payments"]
+    pattern = re.compile(first.source.topic_pattern or "")
+    assert all(pattern.fullmatch(topic) for topic in (*scene.joining, f"{reads}-chaos-3")) and not pattern.fullmatch("payments")
 
 
 def test_an_index_is_deleted_put_back_cut_or_changed_in_a_bit(tmp_path: Path) -> None:

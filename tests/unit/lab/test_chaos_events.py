@@ -59,6 +59,24 @@ def test_two_writers_never_share_an_id_and_a_restarted_writer_repeats_its_own() 
     assert again == [event.value for event in Events([pool], "1", "1").events(300)]
 
 
+def test_each_topic_of_a_table_gets_events_and_some_get_into_two_of_them() -> None:
+    pool = bodies(contract(), "1", None, ("a", "b", "c"))
+    source = Events([pool], "1", "0")
+    topics: dict[str, set[str]] = {}
+    values: dict[str, set[bytes | None]] = {}
+    for event in source.events(3000):
+        assert event.topic not in topics.get(event.event_id, set())
+        topics.setdefault(event.event_id, set()).add(event.topic)
+        values.setdefault(event.event_id, set()).add(event.value)
+    assert {len(each) for each in topics.values()} == {1, 2} and {len(each) for each in values.values()} == {1}
+    assert min(sum(topic in each for each in topics.values()) for topic in "abc") > 800
+    assert 50 < sum(len(each) == 2 for each in topics.values()) < 100
+    assert {source.poison(number).topic for number in range(9)} == {"a", "b", "c"}
+    assert bodies(contract(), "1", None).topics == ("members",)
+    several = contract(source={"topic_pattern": "members-.*", "format": "json"})
+    assert bodies(several, "1", None).topics == ("club.members",), "what a pattern finds is not known here"
+
+
 def test_the_oracle_can_decode_events_that_are_generated_from_the_column_types() -> None:
     each = contract()
     pool = bodies(each, "1", None)

@@ -12,11 +12,11 @@ from deltalake import DeltaTable
 from ingest.lab.oracle.sources import KafkaView
 from tests.unit.lab.oracle_scene import (
     AGAIN,
+    TOPIC_ID,
     Scene,
     Statement,
     batch,
     fence,
-    good_scene,
     less,
     quarantined,
     row,
@@ -27,7 +27,8 @@ from tests.unit.lab.oracle_scene import (
 )
 
 D = ("D",)
-HERE = {"topic_id": "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"}
+OTHER = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
+HERE: dict[str, Any] = {"sources": (TOPIC_ID, OTHER), "source": 1}
 
 
 @pytest.fixture
@@ -35,10 +36,10 @@ def recreated(good: Scene) -> tuple[Scene, KafkaView]:
     """The topic is recreated after the good run, with A again, G and poison. Also returns the view of the former topic."""
     former = good.view()
     good.quarantine[1].rows[0]["value"] = good.kafka[0, 2]
-    good.kafka, good.topic_id = {(0, 0): value("A"), (0, 1): value("G"), (0, 2): b"{"}, HERE["topic_id"]
+    good.kafka, good.topic_id = {(0, 0): value("A"), (0, 1): value("G"), (0, 2): b"{"}, OTHER
     ranges = {0: [0, 3], 1: [0, 0]}
-    good.target += [fence(2), seek(2, {0: 0, 1: 0}, **HERE), batch(AGAIN, ranges, [row((0, 1), "G", AGAIN)], **HERE)]
-    good.quarantine += [fence(2), batch(AGAIN, {}, [quarantined((0, 2), AGAIN, **HERE)], **HERE)]
+    good.target += [fence(2), seek(2, {0: 0, 1: 0}, **HERE), batch(AGAIN, ranges, [row((0, 1), "G", AGAIN, source=1)], **HERE)]
+    good.quarantine += [fence(2), batch(AGAIN, {}, [quarantined((0, 2), AGAIN, OTHER, 1)], **HERE)]
     good.book().manifest += transaction(4, "committed", ("A", value("A")), ("G", value("G")))
     return good, former
 
@@ -70,20 +71,20 @@ WRONG: dict[str, tuple[Change, str]] = {
         "partition 0 offset 2: no id can be read from the record, and it is not in the quarantine: dropped",
     ),
     "both topics insert the same id": (
-        lambda scene: scene.target[6].rows.append(row((0, 0), "A", AGAIN)),
+        lambda scene: scene.target[6].rows.append(row((0, 0), "A", AGAIN, source=1)),
         "id ('A',) is in the target 2 times",
     ),
     "a batch of the new topic changes rows of the former": (
         lambda scene: scene.target[6].rows.append(scene.target[2].rows.pop(0)),
-        "target version 6 (batch) changes epoch 1 batch 2 in partition 0 from 1 to 2 rows: a batch was torn",
+        "target version 6 (batch) changes epoch 1 batch 2 in source 0 partition 0 from 1 to 2 rows: a batch was torn",
     ),
     "a posting of the former topic miscounts": (
         lambda scene: scene.target[2].counts[0].__setitem__(slice(1, 4), [2, 0, 1]),
         "epoch 1 batch 2, source 0 partition 0: the postings have (1, 1, ",
     ),
     "a batch continues in the former topic": (
-        lambda scene: scene.target[6].alter(topic_id=good_scene().topic_id),
-        "and no seek leads there",
+        lambda scene: scene.target[6].alter(source=0),
+        "and no start or seek leads there",
     ),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.unit.lab.oracle_scene import AGAIN, SECOND, Rows, Scene, Statement, batch, fence, less, quarantined, row, seek, sums_of
+from tests.unit.lab.oracle_scene import AGAIN, SECOND, TOPIC_ID, Rows, Scene, Statement, batch, fence, less, quarantined, row, seek, sums_of
 
 C = frozenset({("C",)})
 D_AGAIN = batch(AGAIN, {0: [6, 9], 1: [3, 3]}, [row((0, 8), "D", AGAIN)])
@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "the seek starts one offset late": (lambda scene: scene.target[4].starts.update({0: 7}), "expected to start at 7 (f)"),
     "the seek adds a row": (
         lambda scene: scene.target[4].rows.append(row((0, 8), "D", (2, 1))),
-        "(WRITE) changes epoch 2 batch 1 in partition 0",
+        "(WRITE) changes epoch 2 batch 1 in source 0 partition 0",
     ),
 }
 
@@ -120,7 +120,7 @@ NOT_ROLLED_BACK: dict[str, tuple[Change, str]] = {
     ),
     "a committed batch is rolled back": (
         lambda scene: scene.quarantine[-2].alter(where="epoch < 2"),
-        "quarantine version 4 (rollback) changes epoch 1 batch 2 in partition 0 from 1 to 0 rows",
+        "quarantine version 4 (rollback) changes epoch 1 batch 2 in source 0 partition 0 from 1 to 0 rows",
     ),
     "a foreign DELETE": (lambda scene: scene.quarantine[-2].alter(app_id=None), "quarantine version 4 (DELETE) removes or changes rows"),
     "a DELETE of another kind": (
@@ -133,7 +133,7 @@ NOT_ROLLED_BACK: dict[str, tuple[Change, str]] = {
     ),
     "a record is stored again for the old batch": (
         lambda scene: scene.quarantine[-1].rows[0].update(epoch=1, batch=3),
-        "quarantine version 5 (batch) changes epoch 1 batch 3 in partition 0 from 0 to 1 rows",
+        "quarantine version 5 (batch) changes epoch 1 batch 3 in source 0 partition 0 from 0 to 1 rows",
     ),
 }
 
@@ -162,8 +162,8 @@ def test_leftovers_of_a_killed_batch_that_cannot_be_re_read_are_accepted(killed:
         for each in killed.quarantine:
             each.rows = [kept | {"value": killed.kafka[kept["partition"], kept["offset"]]} for kept in each.rows]
         killed.kafka, killed.topic_id = {}, other
-        later_seek = seek(2, {0: 0, 1: 0}, topic_id=other)
-        read = batch(AGAIN, {0: [0, 0], 1: [0, 0]}, topic_id=other)
+        later_seek = seek(2, {0: 0, 1: 0}, sources=(TOPIC_ID, other), source=1)
+        read = batch(AGAIN, {0: [0, 0], 1: [0, 0]}, sources=(TOPIC_ID, other), source=1)
     killed.target[4:] = [later_seek, read]
     gone = frozenset({("C",), ("D",)})
     killed.judge(tmp_path, excused_ids=gone, former=() if left == "behind a gap" else (former,)).assert_clean()

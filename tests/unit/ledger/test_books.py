@@ -12,9 +12,10 @@ from deltalake import write_deltalake
 from ingest.delta.batch_commit import BatchId, State
 from ingest.delta.posting import NOTHING, Key, Posting
 from ingest.kafka.intervals import Intervals
+from ingest.kafka.topic_state import TopicId
 from ingest.ledger.books import Books, added_by, read_books
 from tests.unit.recovery.engine_scene import Scene
-from tests.unit.verify.proof_lake import ENGINE, Lake, sums
+from tests.unit.verify.proof_lake import ENGINE, TOPIC, Lake, sums
 
 FIRST, SECOND = Key(1, 2, 0, 0), Key(1, 3, 0, 0)
 
@@ -50,8 +51,8 @@ def test_the_books_are_the_same_from_the_ledger_the_log_and_both(tmp_path: Path)
     cleaned = scene.books()
     assert without.lines == both.lines == cleaned.lines[:2] and (without.late, both.late, cleaned.late) == (2, 0, 0)
     assert outcome(cleaned) == [(10, 7, 0, 1, 2), (10, 10, 0, 0, 0)] and cleaned.differing == ()
-    assert (cleaned.topics, cleaned.last, cleaned.unsettled) == ({1: "id"}, {1: 3}, frozenset())
-    assert cleaned.covered("id", 0) == Intervals.of([(0, 20)]) and cleaned.covered("id", 1) == Intervals.of()
+    assert (cleaned.topics, cleaned.last, cleaned.unsettled) == ({0: TOPIC}, {1: 3}, frozenset())
+    assert cleaned.covered((0, 0)) == Intervals.of([(0, 20)]) and cleaned.covered((0, 1)) == Intervals.of()
     shutil.rmtree(scene.places.ledger)
     assert outcome(scene.books()) == [], "neither has it"
 
@@ -177,8 +178,37 @@ def test_lines_that_differ_from_their_commit_are_those_of_the_commit(lake: Lake,
     assert (books.lines, [line.id for line in books.differing]) == (right.lines, [BatchId(1, 2)])
 
 
-def test_the_topic_of_each_epoch_is_that_of_its_statements(lake: Lake) -> None:
+def test_the_topic_of_a_number_is_that_of_the_statements_about_it(lake: Lake) -> None:
     lake.batch(0, 10, range(10))
-    lake.topic = replace(lake.topic, id="recreated")
+    recreated = replace(lake.topic, id="recreated")
+    lake.topic = recreated
     lake.seek(0)
-    assert lake.books().topics == {1: "id", 2: "recreated"} and lake.books().last == {1: 2}
+    lake.erase(0)
+    books = lake.books()
+    assert (books.topics, books.last, books.epochs) == ({0: TOPIC, 1: recreated}, {1: 2}, (1, 2)), "an upkeep names no topic"
+
+
+def test_a_topics_id_is_that_of_the_newest_statement(lake: Lake) -> None:
+    """Brokers that were upgraded report one."""
+    lake.sources = [replace(TOPIC, id="")]
+    lake.batch(0, 10, range(10))
+    lake.sources = [TOPIC]
+    lake.batch(10, 20, range(10, 20))
+    for _ in range(2):
+        assert lake.books().topics == {0: TOPIC}
+        lake.keep()
+
+
+def test_what_is_covered_and_held_is_each_topics_own(lake: Lake) -> None:
+    """I4, I6: the same offsets of partition 0 in two topics, of which one has a gap."""
+    lake.batch(0, 10, range(10))
+    lake.topic, lake.shift = TopicId("returns", "another"), 100
+    lake.seek(4, gaps=[(2, 4)])
+    lake.batch(4, 6, (4,), (5,))
+    for _ in range(2):
+        books = lake.books()
+        assert books.covered((0, 0)) == Intervals.of([(0, 10)]) and books.covered((1, 0)) == Intervals.of([(2, 6)])
+        assert books.held("target") == {FIRST: held(range(10)), Key(2, 2, 1, 0): sums(BatchId(2, 2), 0, [4], [104], 1)}
+        assert books.held("quarantine") == {Key(2, 2, 1, 0): sums(BatchId(2, 2), 0, [5], source=1)}
+        lake.keep()
+    assert lake.verified().findings == ()

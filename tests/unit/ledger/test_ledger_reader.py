@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,19 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from ingest.delta import delta_sql
-from ingest.delta.batch_commit import BatchId, Snapshots
+from ingest.delta.batch_commit import Batch, BatchId, Snapshots
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion, Unreadable
-from ingest.kafka.topic_state import TopicId
+from ingest.delta.posting import Key, Posting
+from ingest.kafka.offsets import OffsetRange, Position
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_reader import LedgerState, read_ledger, written
 from ingest.recovery.decision import Start, decide
 from ingest.runtime.files import LocalFiles
 from tests.unit.recovery.engine_scene import Scene
+from tests.unit.verify.proof_lake import TOPIC
+
+RETURNS, REFUNDS = TopicId("returns", "r"), TopicId("refunds", "f")
 
 
 @pytest.fixture
@@ -51,9 +57,9 @@ def test_a_missing_or_empty_ledger_has_an_empty_state(tmp_path: Path) -> None:
 
 def test_the_newest_batch_is_the_last_one_of_the_highest_epoch(scene: Scene) -> None:
     state = known(scene)
-    assert state.newest is not None and (state.newest.id, state.newest.ends) == (BatchId(3, 2), {0: 50})
+    assert state.newest is not None and (state.newest.id, state.newest.ends) == (BatchId(3, 2), {(0, 0): 50})
     assert (state.newest.snapshots, state.newest.version, state.epoch) == (None, scene.snapshots().version, 3)
-    assert (state.table_id, state.reached, state.topics) == (scene.snapshots().table_id, {("id", 0): 50}, {1: "id", 3: "id"})
+    assert (state.table_id, state.reached, state.newest.sources) == (scene.snapshots().table_id, {(0, 0): 50}, (TOPIC,))
     assert state.statement == BatchId(3, 2)
 
 
@@ -62,15 +68,39 @@ def test_a_seek_without_batches_is_the_newest_and_the_offsets_read_before_remain
     scene.seek(5, gaps=((0, 5),))
     scene.keep()
     state = known(scene)
-    assert state.newest is not None and (state.newest.id, state.newest.ends, state.newest.topic.id) == (
+    assert state.newest is not None and (state.newest.id, state.newest.ends, state.newest.sources) == (
         BatchId(4, 1),
-        {0: 5},
-        "new",
+        {(1, 0): 5},
+        (TOPIC, TopicId("orders", "new")),
     )
-    assert (state.reached, state.statement) == ({("id", 0): 50}, BatchId(4, 1))
+    assert (state.reached, state.statement) == ({(0, 0): 50}, BatchId(4, 1))
     scene.batch(5, 9, range(5, 9))
     scene.keep()
-    assert known(scene).reached == {("id", 0): 50, ("new", 0): 9}
+    assert known(scene).reached == {(0, 0): 50, (1, 0): 9}
+
+
+def test_without_its_commit_a_batch_of_several_topics_is_read_from_its_lines(scene: Scene) -> None:
+    """I6, I7: Delta has cleaned up the commit. A topic that left keeps its number, and one is as the newest statement names it."""
+    scene.sources = [replace(TOPIC, id="")]
+    scene.seek(50)
+    scene.topic = RETURNS
+    scene.seek(7)
+    scene.sources.append(REFUNDS)
+    postings = [
+        Posting(Key(scene.epoch, 2, *at.of), "batch", at, present=0)
+        for at in (OffsetRange(0, 7, 9, 4, 1), OffsetRange(0, 0, 3, None, 2), OffsetRange(1, 5, 5, 6, 2))
+    ]
+    scene.rows((), batch_commit=scene.batch_commit(Batch(), 2, *postings))
+    scene.keep()
+    newest = known(scene).newest
+    assert newest is not None and newest.ends == {(1, 0): 9, (2, 0): 3, (2, 1): 5}
+    assert newest.read_to == {(1, 0): Position(9, 4), (2, 1): Position(5, 6)}
+    assert newest.sources == (replace(TOPIC, id=""), RETURNS, REFUNDS)
+    assert known(scene).reached == {(0, 0): 50, (1, 0): 9, (2, 0): 3, (2, 1): 5}
+    scene.rows(())
+    scene.clean("target", scene.target.version())
+    broker = tuple(TopicState(topic, {0: (0, 90), 1: (0, 90)}) for topic in (REFUNDS, RETURNS))
+    assert decide(scene.start_state(*broker)) == Start({(1, 0): 9, (1, 1): 0, (2, 0): 3, (2, 1): 5})
 
 
 def test_a_ledger_that_a_user_altered_still_has_its_table_id(scene: Scene) -> None:
@@ -82,17 +112,17 @@ def test_a_rebuild_has_read_what_all_its_epochs_have(scene: Scene) -> None:
     scene.swap(0, 50)
     scene.keep()
     state = known(scene)
-    assert state.newest is not None and (state.newest.id, state.newest.ends) == (BatchId(5, 1), {0: 50})
-    assert (state.reached, state.topics) == ({("id", 0): 50}, {1: "id", 3: "id", 4: "id", 5: "id"})
+    assert state.newest is not None and (state.newest.id, state.newest.ends) == (BatchId(5, 1), {(0, 0): 50})
+    assert (state.reached, state.newest.sources) == ({(0, 0): 50}, (TOPIC,))
 
 
 def test_without_lines_of_batches_the_start_goes_on_from_the_log(scene: Scene) -> None:
     """I7: the remaining lines cannot show that an epoch's last batches, or a whole epoch, are missing."""
     scene.ledger.delete("why = 'batch'")
     state = known(scene)
-    assert state.newest is not None and (state.newest.ends, state.epoch) == ({0: 0}, 1)
+    assert state.newest is not None and (state.newest.ends, state.epoch) == ({(0, 0): 0}, 1)
     decision = decide(scene.start_state())
-    assert isinstance(decision, Start) and decision.offsets == {0: 50}
+    assert isinstance(decision, Start) and decision.offsets == {(0, 0): 50}
 
 
 def test_the_ledger_says_up_to_which_versions_of_both_tables_it_is_complete(scene: Scene) -> None:

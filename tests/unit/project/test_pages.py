@@ -232,7 +232,7 @@ def test_no_error_code_is_created_where_these_tests_do_not_look() -> None:
 
 
 def test_the_message_in_the_error_reference_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    newest = Newest(BatchId(3, 41), TopicId("orders", "id"), {0: 1200})
+    newest = Newest(BatchId(3, 41), (TopicId("orders", "id"),), {(0, 0): 1200})
     print_error(refusals.table_rewound("shop.orders", "…/lake/shop/orders/target", "version 57 is a RESTORE", newest))
     assert capsys.readouterr().err in blocks(ERRORS)
 

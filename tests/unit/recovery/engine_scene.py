@@ -22,9 +22,9 @@ class Scene(Lake):
         super().__init__(folder)
         self.epoch = 0
 
-    def start_state(self, broker: TopicState | None = None) -> StartState:
-        """The state that a start reads."""
-        return read_start_state(None, self.places, Logs.of(self.places), lambda: broker)
+    def start_state(self, *topics: TopicState) -> StartState:
+        """The state that a start reads. Without topics no broker is asked."""
+        return read_start_state(None, self.places, Logs.of(self.places), (lambda: topics) if topics else None)
 
     def start(self, *, quarantine: bool = True) -> None:
         """Start the next epoch, with its fences."""
@@ -36,7 +36,7 @@ class Scene(Lake):
     def first(self, start: int = 0) -> None:
         """Start the first epoch and commit its starting offsets."""
         self.start()
-        posting = Posting(Key(self.epoch, SEEK, 0, 0), "first", OffsetRange(0, start, start))
+        posting = Posting(Key(self.epoch, SEEK, self.source, 0), "first", OffsetRange(0, start, start, source=self.source))
         self.rows((), batch_commit=self.batch_commit(Start("a test"), SEEK, posting))
 
     def checkpoint(self, epoch: int, text: str | None = None, table_id: str | None = None) -> None:

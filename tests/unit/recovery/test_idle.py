@@ -39,7 +39,7 @@ def is_idle(scene: Scene, first: int = 0, end: int = 10, decided: int | None = N
 
 def offsets(scene: Scene, first: int = 0, end: int = 10, decided: int | None = None, **more: tuple[int, int]) -> int:
     bounds = {0: (first, end), **{int(name[1:]): bound for name, bound in more.items()}}
-    found = waiting(CONTRACT, scene.places, lambda: TopicState(TOPIC, bounds, {0: decided} if decided is not None else {}))
+    found = waiting(CONTRACT, scene.places, lambda: (TopicState(TOPIC, bounds, {0: decided} if decided is not None else {}),))
     return found.offsets or int(found.epoch)
 
 
@@ -135,21 +135,21 @@ def test_state_that_only_spark_can_read_is_left_to_the_start(
     run = Application(
         (CONTRACT,), scene.places.lake, checkpoints or scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True)
     )
-    assert run._waiting(CONTRACT, scene.places, Topic("t", "", (0,))) is None
+    assert run._waiting(CONTRACT, scene.places, [Topic("t", "", (0,))]) is None
 
 
 def test_any_other_refusal_ends_the_run_before_spark_starts(scene: Scene) -> None:
     run = Application((CONTRACT,), scene.places.lake, scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
     (Path(scene.places.target) / "_delta_log" / f"{0:020}.json").unlink()
     with pytest.raises(Refused, match="LOG_TORN"):
-        run._waiting(CONTRACT, scene.places, Topic("t", "", (0,)))
+        run._waiting(CONTRACT, scene.places, [Topic("t", "", (0,))])
 
 
 @pytest.mark.parametrize(("once", "number", "short"), [(True, MANY - 1, True), (True, MANY, False), (True, None, False), (False, 1, False)])
 def test_only_a_run_once_with_little_to_read_disables_the_second_compiler(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, once: bool, number: int | None, short: bool
 ) -> None:
-    monkeypatch.setattr("ingest.run.application.describe", lambda *_: Topic("t", "", (0,)))
+    monkeypatch.setattr("ingest.run.application.topics_of", lambda *_: (Topic("t", "", (0,)),))
     monkeypatch.setattr(Application, "_waiting", lambda *_: None if number is None else Waiting(number, epoch=False))
     monkeypatch.setattr(Application, "_listen", lambda *_, **__: None)
     started: list[bool] = []

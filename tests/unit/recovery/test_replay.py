@@ -35,7 +35,7 @@ def newest(scene: Scene) -> BatchCommit:
 
 def reading(batch_commit: BatchCommit, *ranges: OffsetRange) -> BatchCommit:
     """As if it had read these offsets."""
-    return replace(batch_commit, postings=tuple(Posting(Key(2, 2, 0, each.partition), "batch", each) for each in ranges))
+    return replace(batch_commit, postings=tuple(Posting(Key(2, 2, *each.of), "batch", each) for each in ranges))
 
 
 def is_pending(scene: Scene, batch_commit: BatchCommit) -> bool:
@@ -54,8 +54,18 @@ def test_a_quarantined_record_that_became_a_row_is_pending_until_it_is_replayed(
 
 def test_only_rows_of_the_same_batch_topic_and_range_count(scene: Scene) -> None:
     batch_commit = newest(scene)
-    others = [replace(batch_commit, id=BatchId(1, 2)), replace(batch_commit, topic=TopicId("orders", "it's {another}"))]
+    others = [replace(batch_commit, id=BatchId(1, 2)), reading(batch_commit, OffsetRange(0, 5, 10, source=1))]
     others += [reading(batch_commit, *ranges) for ranges in ((OffsetRange(0, 5, 8), OffsetRange(1, 8, 9)), (OffsetRange(0, 8, 8),), ())]
     for other in others:
         assert not is_pending(scene, other), other
     assert is_pending(scene, reading(batch_commit, OffsetRange(1, 0, 3), OffsetRange(0, 8, 9)))
+
+
+def test_a_row_of_another_topic_at_the_same_offset_is_another_record(scene: Scene) -> None:
+    """I6: topic 1 has joined, and its record at offset 8 is a row. The quarantined one at offset 8 is of topic 0."""
+    scene.topic = TopicId("returns", "another")
+    scene.batch(0, 10, range(10))
+    both = (OffsetRange(0, 0, 10), OffsetRange(0, 0, 10, source=1))
+    assert not is_pending(scene, reading(newest(scene), *both))
+    scene.records([8])
+    assert is_pending(scene, reading(newest(scene), *both))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ingest.delta.batch_commit import BatchId
 from ingest.delta.posting import Key, Posting, Sums
 from ingest.kafka import topic as topics
 from ingest.kafka.intervals import Intervals
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Partition
 from ingest.kafka.topic import Topic
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.recovery.seek_offsets import NOT_MENDED, Aim, Seeking, SeekPlan, plan
@@ -29,25 +29,31 @@ from tests.unit.verify.proof_lake import CONTRACT
 from tests.unit.verify.proof_lake import TOPIC as SCENES_TOPIC
 
 NOTHING_READ = Coverage({}, {}, {}, known=True)
+ONLY = (0, 0)
 TABLE, EARLIEST, LATEST = Aim("table"), Aim("earliest"), Aim("latest")
 
 
 def covered(begin: int, end: int, *whole: tuple[int, int], known: bool = True) -> Coverage:
     """Partition 0 was read from `begin` to `end`; the ranges `whole` are complete."""
-    return Coverage({0: begin}, {0: Intervals.of(whole)}, {0: end}, known)
+    return Coverage({ONLY: begin}, {ONLY: Intervals.of(whole)}, {ONLY: end}, known)
 
 
 def state(first: int = 0, end: int = 100, *, read: bool = True, topic: TopicId = TOPIC, decided: int | None = None) -> StartState:
     """A table that has read its only partition, 0, up to offset 20."""
-    broker = TopicState(topic, {0: (first, end)}, {0: decided} if decided is not None else {})
+    broker = (TopicState(topic, {0: (first, end)}, {0: decided} if decided is not None else {}),)
     if not read:
         return replace(NOTHING, target=BLANK, broker=broker)
     assert GOOD.target.newest is not None
-    return replace(GOOD, target=replace(GOOD.target, newest=replace(GOOD.target.newest, ends={0: 20})), broker=broker)
+    return replace(GOOD, target=replace(GOOD.target, newest=replace(GOOD.target.newest, ends={ONLY: 20})), broker=broker)
 
 
 def at(offset: int) -> Aim:
-    return Aim("offsets", ((0, offset),))
+    return Aim("offsets", ((("orders", 0), offset),))
+
+
+def planned_as(starts: Mapping[Partition, int], gaps: tuple[OffsetRange, ...], again: tuple[OffsetRange, ...], of: StartState) -> SeekPlan:
+    assert of.topics is not None
+    return SeekPlan(starts, gaps, again, of.topics)
 
 
 WHOLE = covered(0, 20, (0, 20))
@@ -66,6 +72,7 @@ HOLE = covered(0, 20, (0, 5), (8, 20))
         (LATEST, WHOLE, 100, (20, 100)),
         (LATEST, HOLE, 100, (5, 8)),
         (at(12), WHOLE, 12, None),
+        (Aim("offsets", ((("", 0), 12),)), WHOLE, 12, None),  # of one topic the name may be left out
         (at(12), HOLE, 12, (5, 8)),
         (at(6), HOLE, 6, (5, 6)),
         (at(5), HOLE, 5, None),
@@ -75,9 +82,9 @@ HOLE = covered(0, 20, (0, 5), (8, 20))
 )
 def test_incomplete_offsets_before_the_start_are_a_gap(aim: Aim, coverage: Coverage, start: int, gap: tuple[int, int] | None) -> None:
     planned = plan(state(), aim, coverage, accept_gap=True)
-    assert planned.starts == {0: start}
+    assert planned.starts == {ONLY: start}
     assert planned.gaps[:1] == ((OffsetRange(0, *gap),) if gap is not None else ())
-    end = coverage.ends[0]
+    end = coverage.ends[ONLY]
     assert planned.again == ((OffsetRange(0, start, end),) if start < end else ())
     if gap is None:
         assert plan(state(), aim, coverage, accept_gap=False) == planned
@@ -93,28 +100,31 @@ def test_each_hole_that_a_seek_skips_is_a_separate_gap() -> None:
 
 def test_with_rows_of_unknown_batches_a_seek_to_table_reads_from_the_earliest_offset() -> None:
     """The table contains rows of batches that neither ledger nor log has."""
-    assert plan(state(), TABLE, covered(0, 20, (0, 20), known=False), accept_gap=False).starts == {0: 0}
+    assert plan(state(), TABLE, covered(0, 20, (0, 20), known=False), accept_gap=False).starts == {ONLY: 0}
 
 
 def test_expired_records_are_a_gap_unless_the_table_has_them_all() -> None:
     """RECORDS_EXPIRED"""
-    assert plan(state(first=25), TABLE, WHOLE, accept_gap=True) == SeekPlan({0: 25}, (OffsetRange(0, 20, 25),), ())
-    assert plan(state(first=15), EARLIEST, WHOLE, accept_gap=False) == SeekPlan({0: 15}, (), (OffsetRange(0, 15, 20),))
+    assert plan(state(first=25), TABLE, WHOLE, accept_gap=True) == planned_as({ONLY: 25}, (OffsetRange(0, 20, 25),), (), state(first=25))
+    assert plan(state(first=15), EARLIEST, WHOLE, accept_gap=False) == planned_as(
+        {ONLY: 15}, (), (OffsetRange(0, 15, 20),), state(first=15)
+    )
 
 
 def test_a_first_seek_accepts_no_gap() -> None:
     for aim, start in ((LATEST, 100), (EARLIEST, 30), (TABLE, 30), (at(50), 50)):
-        assert plan(state(30, read=False), aim, NOTHING_READ, accept_gap=False) == SeekPlan({0: start}, (), ())
+        first = state(30, read=False)
+        assert plan(first, aim, NOTHING_READ, accept_gap=False) == planned_as({ONLY: start}, (), (), first)
 
 
 def test_an_unread_partition_counts_from_0_and_an_unnamed_one_is_sought_to_table() -> None:
-    both = replace(state(), broker=TopicState(TOPIC, {0: (0, 100), 1: (3, 9)}))
+    both = replace(state(), broker=(TopicState(TOPIC, {0: (0, 100), 1: (3, 9)}),))
     planned = plan(both, at(12), WHOLE, accept_gap=True)
-    assert (planned.starts, planned.gaps) == ({0: 12, 1: 3}, (OffsetRange(1, 0, 3),))
+    assert (planned.starts, planned.gaps) == ({ONLY: 12, (0, 1): 3}, (OffsetRange(1, 0, 3),))
 
 
 @pytest.mark.parametrize(
-    ("aim", "found"), [(at(101), "101 is not in it"), (at(4), "4 is not in it"), (Aim("offsets", ((3, 5),)), "no partition 3")]
+    ("aim", "found"), [(at(101), "101 is not in it"), (at(4), "4 is not in it"), (Aim("offsets", ((("orders", 3), 5),)), "no partition 3")]
 )
 def test_offsets_that_the_topic_does_not_contain_are_refused(aim: Aim, found: str) -> None:
     with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID.*{found}.*0:5\.\.100"):
@@ -130,7 +140,7 @@ def test_a_table_ahead_of_the_topic_is_broker_behind_and_not_invalid_offsets() -
 def test_no_seek_starts_after_the_start_of_an_open_transaction() -> None:
     """Instead of OFFSETS_UNDECIDED, the seek starts where the transaction starts."""
     for aim, start in ((LATEST, 60), (at(70), 60), (at(50), 50), (EARLIEST, 0), (TABLE, 20)):
-        assert plan(state(decided=60), aim, WHOLE, accept_gap=True).starts == {0: start}
+        assert plan(state(decided=60), aim, WHOLE, accept_gap=True).starts == {ONLY: start}
 
 
 def test_without_topic_ids_a_recreated_topic_is_behind_until_it_is_as_long_as_the_table() -> None:
@@ -140,13 +150,13 @@ def test_without_topic_ids_a_recreated_topic_is_behind_until_it_is_as_long_as_th
     def then(end: int) -> StartState:
         known = state(end=end, topic=old)
         assert known.target.newest is not None
-        return replace(known, target=replace(known.target, newest=replace(known.target.newest, topic=old)))
+        return replace(known, target=replace(known.target, newest=replace(known.target.newest, sources=(old,))))
 
     with pytest.raises(IngestError, match="BROKER_BEHIND"):
         plan(then(19), EARLIEST, WHOLE, accept_gap=True)
-    assert plan(then(20), EARLIEST, WHOLE, accept_gap=True).starts == {0: 0}
-    with_epochs = replace(then(20), taken_back={0: (0, 20)})
-    assert plan(with_epochs, EARLIEST, WHOLE, accept_gap=True).starts == {0: 0}
+    assert plan(then(20), EARLIEST, WHOLE, accept_gap=True).starts == {ONLY: 0}
+    with_epochs = replace(then(20), taken_back={ONLY: (0, 20)})
+    assert plan(with_epochs, EARLIEST, WHOLE, accept_gap=True).starts == {ONLY: 0}
     with pytest.raises(IngestError, match="LOG_TRUNCATED"):
         plan(with_epochs, TABLE, WHOLE, accept_gap=True)
 
@@ -155,7 +165,7 @@ def test_no_seek_of_the_same_topic_mends_a_log_that_lost_records() -> None:
     """Others have their offsets now, and what is stored at an offset is not read again."""
     for aim in (TABLE, EARLIEST, LATEST, at(15)):
         with pytest.raises(IngestError, match=r"LOG_TRUNCATED.*partition 0 \[15, 20\)"):
-            plan(replace(state(), taken_back={0: (15, 20)}), aim, WHOLE, accept_gap=True)
+            plan(replace(state(), taken_back={ONLY: (15, 20)}), aim, WHOLE, accept_gap=True)
 
 
 RECREATED = TopicId("orders", "new", "cluster")
@@ -165,17 +175,17 @@ RECREATED = TopicId("orders", "new", "cluster")
 def test_a_recreated_topic_is_read_from_the_offsets_that_the_user_chooses(aim: Aim) -> None:
     """Offsets of the former topic do not count. Records that the new topic has already expired are a gap."""
     planned = plan(state(2, 9, topic=RECREATED), aim, NOTHING_READ, accept_gap=True)
-    assert planned.again == () and planned.gaps == (OffsetRange(0, 0, planned.starts[0]),)
+    assert planned.again == () and planned.gaps == (OffsetRange(0, 0, planned.starts[1, 0], source=1),)
 
 
 def test_a_seek_to_table_is_refused_for_a_recreated_topic() -> None:
     with pytest.raises(IngestError, match="TOPIC_RECREATED"):
         plan(state(topic=RECREATED), TABLE, NOTHING_READ, accept_gap=True)
-    two = replace(state(topic=RECREATED), broker=TopicState(RECREATED, {0: (0, 9), 1: (0, 9)}))
+    two = replace(state(topic=RECREATED), broker=(TopicState(RECREATED, {0: (0, 9), 1: (0, 9)}),))
     with pytest.raises(IngestError, match="TOPIC_RECREATED"):
         plan(two, at(2), NOTHING_READ, accept_gap=True)
     elsewhere = state(topic=TopicId("orders", "", "other"))  # no ids to compare: the user decides that it is the same topic
-    assert plan(elsewhere, TABLE, WHOLE, accept_gap=False).starts == {0: 20}
+    assert plan(elsewhere, TABLE, WHOLE, accept_gap=False).starts == {ONLY: 20}
 
 
 @pytest.mark.parametrize("case", [case for case, (_, code) in CASES.items() if code not in ("Start", "OFFSETS_UNDECIDED")])
@@ -187,8 +197,8 @@ def test_a_seek_fixes_only_the_refusals_that_name_it_as_the_fix(case: str) -> No
         with pytest.raises(IngestError, match=code):
             plan(changed, EARLIEST, WHOLE, accept_gap=True)
     else:
-        assert changed.broker is not None
-        assert plan(changed, EARLIEST, WHOLE, accept_gap=True).starts == {p: first for p, (first, _) in changed.broker.bounds.items()}
+        assert changed.topics is not None
+        assert plan(changed, EARLIEST, WHOLE, accept_gap=True).starts == changed.topics.firsts
 
 
 def test_a_foreign_table_is_refused_even_if_the_ledger_knows_another_table_at_the_path() -> None:
@@ -198,10 +208,12 @@ def test_a_foreign_table_is_refused_even_if_the_ledger_knows_another_table_at_th
     theirs = replace(GOOD.target, txn=None, newest=replace(newest, snapshots=None, id=BatchId(3, 4)))
     with pytest.raises(IngestError, match="TABLE_FOREIGN"):
         plan(replace(GOOD, target=theirs), EARLIEST, NOTHING_READ, accept_gap=True)
-    assert plan(replace(GOOD, target=replace(theirs, blank=True)), EARLIEST, NOTHING_READ, accept_gap=True).starts == {0: 0, 1: 3}
+    assert plan(replace(GOOD, target=replace(theirs, blank=True)), EARLIEST, NOTHING_READ, accept_gap=True).starts == {(0, 0): 0, (0, 1): 3}
 
 
-def parsed(text: str, monkeypatch: pytest.MonkeyPatch, times: Mapping[int, int | None] | None = None) -> tuple[Aim, list[int]]:
+def parsed(
+    text: str, monkeypatch: pytest.MonkeyPatch, times: Mapping[int, int | None] | None = None, names: Sequence[str] = ("orders",)
+) -> tuple[Aim, list[int]]:
     asked: list[int] = []
 
     def offsets_at(_: object, __: object, milliseconds: int) -> Mapping[int, int | None]:
@@ -211,12 +223,19 @@ def parsed(text: str, monkeypatch: pytest.MonkeyPatch, times: Mapping[int, int |
     monkeypatch.setattr(topics, "offsets_at", offsets_at)
     monkeypatch.setattr(topics, "bounds", lambda *_: {0: (0, 9), 1: (0, 7)})
     kafka: Any = None
-    return parse_aim(text, kafka, Topic("orders", "id", (0, 1))), asked
+    return parse_aim(text, kafka, [Topic(name, "id", (0, 1)) for name in names]), asked
 
 
 @pytest.mark.parametrize(
     ("text", "aim"),
-    [("table", TABLE), ("earliest", EARLIEST), ("latest", LATEST), ("0:12", at(12)), ("1:3,0:4", Aim("offsets", ((1, 3), (0, 4))))],
+    [
+        ("table", TABLE),
+        ("earliest", EARLIEST),
+        ("latest", LATEST),
+        ("0:12", at(12)),
+        ("1:3,0:4", Aim("offsets", ((("orders", 1), 3), (("orders", 0), 4)))),
+        ("orders/0:12", at(12)),
+    ],
 )
 def test_an_aim_is_parsed(text: str, aim: Aim, monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed(text, monkeypatch) == (aim, [])
@@ -237,13 +256,32 @@ def test_a_time_becomes_the_brokers_offset_or_the_end_if_no_record_is_that_late(
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
-        assert parsed(text, monkeypatch, {0: 4, 1: None}) == (Aim("offsets", ((0, 4), (1, 7))), [milliseconds])
+        assert parsed(text, monkeypatch, {0: 4, 1: None}) == (Aim("offsets", ((("orders", 0), 4), (("orders", 1), 7))), [milliseconds])
     finally:
         monkeypatch.delenv("TZ")
         time.tzset()
 
 
-@pytest.mark.parametrize("text", ["", "0", "0:", "0:-1", "a:b", "0:1;1:2", "0:²", "0:1,0:2", "yesterday", "2026-13-01", "TABLE"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0",
+        "0:",
+        "0:-1",
+        "a:b",
+        "0:1;1:2",
+        "0:²",
+        "0:1,0:2",
+        "yesterday",
+        "2026-13-01",
+        "TABLE",
+        "/0:1",
+        "a/b/0:1",
+        "orders/0:1,0:2",
+        "orders/0",
+    ],
+)
 def test_an_aim_in_any_other_format_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="AIM_INVALID"):
         parsed(text, monkeypatch)
@@ -264,9 +302,9 @@ def test_a_dry_run_is_refused_like_the_seek_itself(tmp_path: Path, monkeypatch: 
     scene.first()
     scene.batch(0, 10, range(10))
     scene.keep()
-    arguments = (CONTRACT, scene.places, lambda: TopicState(SCENES_TOPIC, {0: (0, 12)}), "", Seeking(EARLIEST, False, ""))
+    arguments = (CONTRACT, scene.places, lambda: (TopicState(SCENES_TOPIC, {0: (0, 12)}),), "", Seeking(EARLIEST, False, ""))
     with pytest.raises(IngestError, match="CONTRACT_CHANGED"):
         _do(*arguments, dry_run=True)
     monkeypatch.setattr(contract_change, "changes", lambda *_: [])
     planned, epoch, _ = _do(*arguments, dry_run=True)
-    assert (planned.starts, epoch) == ({0: 0}, None)
+    assert (planned.starts, epoch) == ({ONLY: 0}, None)

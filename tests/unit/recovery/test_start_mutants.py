@@ -22,13 +22,14 @@ from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.posting import Key, Posting
 from ingest.delta.reachable import deletes
 from ingest.delta.table_writer import SparkWriter
-from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.offsets import OffsetRange, Partition
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_reader import LedgerState
 from ingest.recovery import epoch as opening
 from ingest.recovery import roll_back as undoing
 from ingest.recovery.decision import Refuse, Start, decide
 from ingest.recovery.look_back import LookBack
+from ingest.recovery.numbering import Numbered
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, StartState, TargetState
@@ -62,12 +63,12 @@ def test_the_end_offsets_come_from_the_highest_epoch_not_from_the_highest_versio
     scene.start()
     scene.batch(5, 7, range(5, 7))
     scene.batch(7, 9, range(7, 9))
-    assert decide(scene.start_state(BROKER)) == Start({0: 9})
+    assert decide(scene.start_state(BROKER)) == Start({(0, 0): 9})
     for late in (BatchId(1, 3), BatchId(2, 2)):
         posting = Posting(Key(late.epoch, late.number, 0, 0), "batch", OffsetRange(0, 5, 7))
         scene.rows((), batch_commit=replace(scene.batch_commit(Batch(), 3, posting), id=late))
         newest = scene.start_state().target.newest
-        assert newest is not None and (newest.id, newest.ends) == (BatchId(2, 3), {0: 9})
+        assert newest is not None and (newest.id, newest.ends) == (BatchId(2, 3), {(0, 0): 9})
 
 
 @pytest.mark.parametrize(("table", "version", "code"), [("target", 4, "TABLE_REWOUND"), ("quarantine", 3, "QUARANTINE_REWOUND")])
@@ -151,35 +152,44 @@ def test_our_own_roll_back_does_not_count_as_a_delete(scene: Scene) -> None:
     assert list(deletes(log, log.newest())) == [] and scene.codes() == ["QUARANTINE_DIFFERS"]
 
 
-EARLIEST = {0: 0, 1: 3}  # the earliest offsets of GOOD's topic
-RECORDS = list(product((1, 3, 4, 5), (2, 3, 4), ("id", "it's {another}"), (0, 1, 2), (0, 6, 7, 8)))
+EARLIEST = {(0, 0): 0, (0, 1): 3}  # the earliest offsets of GOOD's topic
+
+
+def topics(state: StartState) -> Numbered:
+    assert state.topics is not None
+    return state.topics
+
+
+RECORDS = list(product((1, 3, 4, 5), (2, 3, 4), (0, 1), (0, 1, 2), (0, 6, 7, 8)))
 
 
 @pytest.fixture(scope="module")
 def quarantine(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("quarantine"))
-    columns = zip(("epoch", "batch", "topic_id", "partition", "offset"), zip(*RECORDS, strict=True), strict=True)
+    columns = zip(("epoch", "batch", "source", "partition", "offset"), zip(*RECORDS, strict=True), strict=True)
     write_deltalake(path, pa.table({name: list(values) for name, values in columns}))
     return path
 
 
-@pytest.mark.parametrize("topic_id", ["id", "it's {another}"])
-@pytest.mark.parametrize("earliest", [{0: 7, 1: 0}, {0: 7, 1: 8, 2: 9}, {}])
+@pytest.mark.parametrize(
+    "earliest", [{(0, 0): 7, (0, 1): 0}, {(0, 0): 7, (0, 1): 8, (0, 2): 9}, {(1, 0): 7, (1, 1): 0}, {(0, 0): 7, (1, 0): 6, (1, 2): 0}, {}]
+)
+@pytest.mark.parametrize("left", [frozenset(), frozenset({1})])
 @pytest.mark.parametrize("newest", [BatchId(3, 3), BatchId(4, 1), BatchId(0, 0)])
 def test_a_roll_back_removes_uncommitted_records_that_will_be_re_read(
-    quarantine: str, newest: BatchId, earliest: dict[int, int], topic_id: str
+    quarantine: str, newest: BatchId, left: frozenset[int], earliest: dict[Partition, int]
 ) -> None:
-    """I7: records above (E, B), below this epoch, of this topic, that Kafka still has."""
-    undone = undoing.RollBack(5, newest, topic_id, earliest)
+    """I7: records above (E, B), below this epoch, of the contract's topics, that Kafka still has, and of topics that were left out."""
+    undone = undoing.RollBack(5, newest, earliest, left)
     found = DataFusion().ask(f"SELECT * FROM {{q}} WHERE {undone.condition}", q=At(quarantine))
     expected = {
-        (epoch, batch, topic, partition, offset)
-        for epoch, batch, topic, partition, offset in RECORDS
+        (epoch, batch, source, partition, offset)
+        for epoch, batch, source, partition, offset in RECORDS
         if epoch < 5 and (epoch > newest.epoch or (epoch == newest.epoch and batch > newest.number))
-        if topic == topic_id and offset >= earliest.get(partition, 9)
+        if source in left or offset >= earliest.get((source, partition), 9)
     }
     assert {tuple(row.values()) for row in found} == expected
-    assert {each for each in RECORDS if undone.takes(BatchId(*each[:2]), *each[2:])} == expected
+    assert {each for each in RECORDS if undone.takes(BatchId(*each[:2]), each[2:4], each[4])} == expected
 
 
 @pytest.mark.parametrize(
@@ -196,19 +206,19 @@ def test_a_roll_back_removes_uncommitted_records_that_will_be_re_read(
 )
 def test_a_roll_back_is_due_if_the_quarantine_is_ahead_of_the_target(newest: BatchId | None, whole_log: bool, due: bool) -> None:
     state = replace(GOOD, quarantine=replace(GOOD.quarantine, newest=newest, whole_log=whole_log))
-    undone = roll_back(state, 5)
-    assert undone == (undoing.RollBack(5, BatchId(3, 5), "id", EARLIEST) if due else None)
+    undone = roll_back(state, 5, topics(state))
+    assert undone == (undoing.RollBack(5, BatchId(3, 5), EARLIEST) if due else None)
 
 
 def test_without_a_committed_batch_a_roll_back_removes_everything() -> None:
     state = replace(GOOD, target=replace(GOOD.target, newest=None), quarantine=QuarantineState("/q", newest=BatchId(1, 2)))
-    assert roll_back(state, 2) == undoing.RollBack(2, BatchId(0, 0), "id", EARLIEST)
+    assert roll_back(state, 2, topics(state)) == undoing.RollBack(2, BatchId(0, 0), EARLIEST)
 
 
 def opening_of(scene: Scene, seeking: Seeking | None = None) -> Any:
     session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
     statements, logs = SparkWriter(session), Logs.of(scene.places)  # type: ignore[arg-type]
-    return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, None, 1, logs, statements)  # type: ignore[arg-type]
+    return opening._Opening(session, contract, scene.places, lambda: (BROKER,), seeking, None, 1, logs, statements)  # type: ignore[arg-type]
 
 
 def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:
@@ -230,7 +240,7 @@ def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile
 def test_a_start_decides_from_the_state_that_it_reads_after_its_fences(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """I8: an earlier writer commits a batch between the first read and the fence."""
     epoch = opened(scene, monkeypatch, "target", lambda: scene.batch(5, 8, range(5, 8)))
-    assert epoch is not None and (epoch.writer.epoch, dict(epoch.starts)) == (2, {0: 8})
+    assert epoch is not None and (epoch.writer.epoch, dict(epoch.starts)) == (2, {(0, 0): 8})
 
 
 def test_an_epoch_is_given_up_if_another_start_has_opened_a_later_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,5 +256,5 @@ def test_a_refused_seek_creates_no_table(scene: Scene, tmp_path: Path, monkeypat
     scene.keep()
     Path(scene.places.target).rename(tmp_path / "aside")
     with pytest.raises(InvalidInput, match="OFFSETS_INVALID"):
-        opening_of(scene, Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")).once()
+        opening_of(scene, Seeking(Aim("offsets", ((("", 0), 999),)), accept_gap=False, reason="--to 0:999")).once()
     assert not created

@@ -14,7 +14,7 @@ from ingest.delta.batch_commit import FENCE, Batch, BatchId, State
 from ingest.delta.delta_log import Logs
 from ingest.delta.posting import Key, Posting
 from ingest.kafka.offsets import OffsetRange, Position
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_reader import LedgerState
 from ingest.recovery.decision import refusals_of
 from ingest.recovery.start_state import Replaced, StartState
@@ -23,6 +23,7 @@ from ingest.runtime.errors import Refused
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from tests.unit.recovery.engine_scene import Scene
+from tests.unit.verify.proof_lake import TOPIC
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def read(scene: Scene) -> Scene:
 
 def test_an_empty_lake_has_no_table_and_no_epoch(tmp_path: Path) -> None:
     places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
-    state = read_start_state(None, places, Logs.of(places), lambda: None)
+    state = read_start_state(None, places, Logs.of(places), None)
     assert (state.target.snapshot, state.quarantine.snapshot, state.ledger_snapshot, state.next_epoch) == (
         None,
         None,
@@ -63,11 +64,30 @@ def test_the_broker_is_asked_for_the_log_behind_the_newest_offsets_of_this_topic
         asked.append(read)
         return {0: (7, 10)}
 
-    topic = batch_commit.topic
+    topic = batch_commit.topic(0)
     state = scene.start_state(TopicState(topic, {0: (0, 12), 1: (0, 4)}, taken_back=taken_back))
-    assert (asked, state.taken_back) == ([{0: Position(10, 3)}], {0: (7, 10)})
+    assert (asked, state.taken_back) == ([{0: Position(10, 3)}], {(0, 0): (7, 10)})
     scene.start_state(TopicState(replace(topic, id="another"), {0: (0, 12), 1: (0, 4)}, taken_back=taken_back))
     assert asked[1:] == [{}]
+
+
+def test_the_broker_is_asked_about_each_topics_own_offsets(scene: Scene) -> None:
+    scene.first()
+    scene.topic = TopicId("returns", "another")
+    read = [Posting(Key(1, 2, *at.of), "batch", at, present=0) for at in (OffsetRange(0, 0, 10, 3), OffsetRange(0, 0, 4, 2, 1))]
+    scene.rows((), batch_commit=scene.batch_commit(Batch(), 2, *read))
+    asked: dict[str, Mapping[int, Position]] = {}
+
+    def state(topic: TopicId, lost: Mapping[int, tuple[int, int]]) -> TopicState:
+        def taken_back(read: Mapping[int, Position]) -> Mapping[int, tuple[int, int]]:
+            asked[topic.name] = read
+            return lost
+
+        return TopicState(topic, {0: (0, 12)}, taken_back=taken_back)
+
+    found = scene.start_state(state(scene.topic, {0: (3, 4)}), state(TOPIC, {}))
+    assert asked == {"orders": {0: Position(10, 3)}, "returns": {0: Position(4, 2)}}
+    assert found.taken_back == {(1, 0): (3, 4)} and found.read_to == {(0, 0): Position(10, 3), (1, 0): Position(4, 2)}
 
 
 def test_the_state_of_a_table_with_two_batches_is_read(read: Scene) -> None:
@@ -75,19 +95,14 @@ def test_the_state_of_a_table_with_two_batches_is_read(read: Scene) -> None:
     state = read.start_state()
     newest, ledger = state.target.newest, state.ledger
     assert newest is not None and newest.snapshots is not None and ledger.newest is not None
-    assert (newest.id, newest.ends, newest.version, newest.topic.id) == (BatchId(1, 3), {0: 20}, 4, "id")
+    assert (newest.id, newest.ends, newest.version, newest.sources) == (BatchId(1, 3), {(0, 0): 20}, 4, (TOPIC,))
     assert (newest.snapshots.target.version, newest.snapshots.quarantine) == (3, read.snapshots("quarantine"))
     assert (state.target.snapshot, state.target.txn) == (read.snapshots(), BatchId(1, 3))
     assert (state.target.other, state.target.replaced, state.quarantine.replaced) == (None, None, None)
     assert (state.quarantine.epoch, state.quarantine.newest) == (1, BatchId(1, 3))
-    assert state.quarantine.stamp_then == newest.snapshots.quarantine.stamp != ""
-    assert (ledger.newest.id, ledger.newest.ends, ledger.table_id) == (BatchId(1, 3), {0: 20}, read.snapshots().table_id)
-    assert (state.next_epoch, state.needs_count, state.read_before("id"), state.read_before("other")) == (
-        2,
-        False,
-        {0: 20},
-        {},
-    )
+    assert state.quarantine.copy is None
+    assert (ledger.newest.id, ledger.newest.ends, ledger.table_id) == (BatchId(1, 3), {(0, 0): 20}, read.snapshots().table_id)
+    assert (state.next_epoch, state.needs_count, ledger.reached) == (2, False, {(0, 0): 20})
 
 
 @pytest.mark.parametrize("fences", [(), ("target",), ("target", "quarantine")])
@@ -149,7 +164,7 @@ def test_with_a_cleaned_log_the_newest_batch_comes_from_the_ledger(read: Scene, 
         assert [each.code for each in refusals_of(state)] == ["HISTORY_GONE"]
         return
     newest = state.target.newest
-    assert newest is not None and (newest.id, newest.ends, newest.snapshots) == (BatchId(1, 3), {0: 20}, None)
+    assert newest is not None and (newest.id, newest.ends, newest.snapshots) == (BatchId(1, 3), {(0, 0): 20}, None)
     assert state.count is not None and (state.count.missing, state.count.unknown) == ((), ())
 
 
@@ -175,13 +190,9 @@ def test_a_quarantine_restored_from_a_copy_has_another_stamp_or_too_low_a_versio
     commit = files / f"{then.version:020}.json"
     kept = commit.read_bytes()
     commit.write_bytes(kept + b"\n")  # another commit with this version
-    assert read.start_state().quarantine.stamp_then not in ("", then.stamp)
+    assert f"its version {then.version} is missing, or differs" in (read.start_state().quarantine.copy or "")
     commit.unlink()
-    state = read.start_state()
-    assert state.quarantine.snapshot is not None and (state.quarantine.stamp_then, state.quarantine.snapshot.version) == (
-        "",
-        then.version - 1,
-    )
+    assert f"its version {then.version} is missing, or differs" in (read.start_state().quarantine.copy or "")
 
 
 def test_a_target_restored_from_a_copy_is_noticed_by_the_snapshots_of_later_commits(read: Scene) -> None:
@@ -298,5 +309,5 @@ def test_a_batch_that_says_what_the_one_before_it_inserted_leaves_nothing_open(r
     batch = read.closed(read.cut_off(30, 40), range(30, 40))
     read.rows(range(30, 40), batch_commit=read.batch_commit(Batch(), read.number, said, batch))
     state = read.start_state().target
-    assert state.opened == () and state.newest is not None and state.newest.ends == {0: 40}
+    assert state.opened == () and state.newest is not None and state.newest.ends == {(0, 0): 40}
     assert [each.posting.inserted for each in read.books().batches] == [10, 8, 10, 10]

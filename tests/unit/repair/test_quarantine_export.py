@@ -39,7 +39,7 @@ def filled(folder: Path) -> tuple[str, ...]:
     (folder / "tables/orders.yml").write_text(CONTRACT)
     now = datetime(2026, 11, 21, tzinfo=UTC)
     times = {name: pa.array([now], pa.timestamp("us", "UTC")) for name in ("kafka_timestamp", "state_changed_at")}
-    numbers = {name: [0] for name in ("partition", "offset", "epoch", "batch")}
+    numbers = {name: [0] for name in ("source", "partition", "offset", "epoch", "batch")}
     texts = {name: ["x"] for name in ("topic", "topic_id", "reason_code", "event_id", "state_by", "contract_hash")}
     bytes_ = {"key": [b"k"], "value": [HOSTILE.encode()], "headers": [b""]}
     row = {**times, **numbers, **texts, **bytes_, "reason_detail": [f"unknown field {HOSTILE}"], "state": ["open"]}
@@ -91,4 +91,5 @@ def test_the_file_is_not_blamed_for_a_quarantine_that_cannot_be_read(capsys: pyt
 def test_a_value_neither_controls_the_terminal_nor_begins_a_line(places: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("quarantine", "show", "orders", *places) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("partition 0 of topic x offset 0, "), "the contract names another topic"
     assert lines[1:] == ["  x: unknown field ·[2J\\nshop.orders: 0 records", "  ·[2J\\nshop.orders: 0 records"]

@@ -19,7 +19,7 @@ from ingest.ledger.projection import complete
 from ingest.repair import retention
 from ingest.repair.retention import POSITIONS, remove, retirable
 from ingest.verify.verdict import verify
-from tests.unit.batch.local_desk import LocalDesk, Record
+from tests.unit.batch.local_desk import PLACES, LocalDesk, Record
 from tests.unit.repair.test_maintenance import DOCUMENT, batch
 
 pytestmark = pytest.mark.unit
@@ -114,7 +114,9 @@ def test_rows_of_many_batches_leave_in_several_statements_that_each_post_their_o
     """A posting takes a hundred bytes of its commit. A batch is never cut in two."""
     desk.process([[Record(p, at, b'{"id": "%d-%d", "n": 1}' % (p, at)) for p, at in ((1, 0), (1, 1), (2, 0))]])
     monkeypatch.setattr(retention, "KEYS_MAX", keys_max)
-    rows = [{"e": row["_epoch"], "b": row["_batch"], "s": 0, "p": row["_partition"], "o": row["_offset"]} for row in desk.rows()]
+    rows = [
+        dict(zip("ebspo", (row["_epoch"], row["_batch"], *PLACES[row["_partition"]], row["_offset"]), strict=True)) for row in desk.rows()
+    ]
     found = pa.Table.from_pylist(rows[::-1], POSITIONS)
     keys = {tuple(row[name] for name in "ebsp") for row in rows}
     assert remove(DirectWriter(), desk.places, found, desk.places.target, TARGET, "erasure") == len(rows) == 6

@@ -14,11 +14,10 @@ pytestmark = pytest.mark.unit
 
 
 def test_options_become_one_condition() -> None:
-    found = parse_selection(["open"], ["not_json"], ["0:12", "1:3-9"], "2026-11-21T08:00+01:00", "2026-11-22")
-    assert found == Selection(
-        ("open",), ("not_json",), (), ((0, 12, 12), (1, 3, 9)), datetime(2026, 11, 21, 7, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
-    )
-    assert "(`partition` = 1 AND `offset` >= 3 AND `offset` <= 9)" in found.condition
+    found = parse_selection(["open"], ["not_json"], ["0:12", "orders.eu/1:3-9"], "2026-11-21T08:00+01:00", "2026-11-22")
+    times = datetime(2026, 11, 21, 7, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
+    assert found == Selection(("open",), ("not_json",), (), (("", 0, 12, 12), ("orders.eu", 1, 3, 9)), *times)
+    assert "((`partition` = 0 AND `offset` >= 12 AND `offset` <= 12) OR (topic = 'orders.eu' AND `partition` = 1 AND" in found.condition
     assert "TIMESTAMP '2026-11-21 07:00:00.000000'" in found.condition
 
 
@@ -39,6 +38,8 @@ def test_conflicts_are_left_out_unless_a_reason_is_named() -> None:
         ((["lost"], [], [], None, None), "--state"),
         ((["open"], [], ["0"], None, None), "--at"),
         ((["open"], [], ["0:9-3"], None, None), "--at"),
+        ((["open"], [], ["/0:9"], None, None), "--at"),
+        ((["open"], [], ["o'/0:9"], None, None), "--at"),
         ((["open"], [], [], "yesterday", None), "--since"),
         ((["open"], [], [], None, "12"), "--until"),
     ],

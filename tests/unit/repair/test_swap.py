@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -22,6 +23,7 @@ from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import DataFusion
 from ingest.delta.direct_writer import DirectWriter
+from ingest.kafka.offsets import Partition
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
@@ -33,7 +35,7 @@ from ingest.runtime.errors import Refused
 from ingest.runtime.files import LocalFiles
 from ingest.verify.verdict import verify
 from tests.unit.batch.batch_model import Shape
-from tests.unit.batch.local_desk import FILES, PARTITIONS, LocalDesk, Record
+from tests.unit.batch.local_desk import FILES, PARTITIONS, PLACES, SECOND, LocalDesk, Record
 
 pytestmark = pytest.mark.unit
 EARLIEST = Seeking(Aim("earliest"), True, "--to earliest")
@@ -57,26 +59,37 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.desk = LocalDesk(SHAPE.contract(), folder)
         self.places, self.contract = self.desk.places, self.desk.contract
+        self.firsts: dict[Partition, int] = {}
 
-    def fill(self) -> None:
+    def fill(self, *, expired: bool = False) -> None:
+        """`expired`: Kafka has none of the records any more, so that the shadow reads nothing."""
         for batch in (RECORDS[:4], RECORDS[4:]):
             self.desk.process([batch], FILES)
         self.desk.table.epoch.finish()
+        if expired:
+            self.firsts = {PLACES[number]: end for number, end in self.desk.starts.items()}
         writer = DirectWriter(self.contract)
 
-        def carry(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
+        def carry(at_end: BatchCommit, look_back: LookBack) -> Commit:
             return writer.post(look_back.target, replace(at_end, case=Replay(CARRIED)))
 
-        floor = self.desk.table.epoch.writer.epoch + EPOCHS_AHEAD
-        open_epoch(None, self.contract, shadow_of(self.places), self.ask, EARLIEST, floor=floor, writer=writer).finish()
+        own = self.desk.table.epoch.writer
+        more: dict[str, Any] = {"floor": own.epoch + EPOCHS_AHEAD, "writer": writer, "recorded": own.sources}
+        open_epoch(None, self.contract, shadow_of(self.places), self.ask, EARLIEST, **more).finish()
         open_epoch(None, self.contract, shadow_of(self.places), self.ask, statement=carry, writer=writer).finish()
+        if expired:
+            return
         shadow = LocalDesk(self.contract, Path(self.places.lake).parent)
         shadow.places = shadow_of(self.places)
         shadow.open()
         shadow.process([[*RECORDS, event(9, 9)]], FILES)  # and its run dies before it writes the ledger
 
-    def ask(self) -> TopicState:
-        return TopicState(TopicId("t", "topic-id"), dict.fromkeys(range(PARTITIONS), (0, 1_000_000)))
+    def ask(self, *more: str) -> tuple[TopicState, ...]:
+        """The desk's topics, and `more`, which are empty."""
+        topics = (self.contract.source.topic, SECOND)
+        firsts = [{of[1]: self.firsts.get(of, 0) for of in PLACES if of[0] == number} for number in range(len(topics))]
+        bounds = [{p: (first, 1_000_000) for p, first in each.items()} for each in firsts] + [{0: (0, 0)} for _ in more]
+        return tuple(TopicState(TopicId(name, f"{name}-id"), each) for name, each in zip((*topics, *more), bounds, strict=True))
 
     def swap(self, **more: Any) -> Swapped:
         return swap(DirectWriter(self.contract), self.contract, self.places, more.pop("ask", self.ask), **more)
@@ -189,7 +202,7 @@ def die_at(table: str) -> Callable[..., Any]:
 def test_a_row_that_somebody_adds_after_the_first_look_is_judged_too(scene: Scene, accept_loss: bool) -> None:
     asked = 0
 
-    def ask() -> TopicState:
+    def ask() -> tuple[TopicState, ...]:
         nonlocal asked
         asked += 1
         if asked == 3:  # behind the first epoch of the swap
@@ -208,13 +221,14 @@ def test_a_row_that_somebody_adds_after_the_first_look_is_judged_too(scene: Scen
     assert (scene.ids(), scene.quarantined()) == ([0, 1, 2, 3, 4, 5, 99], before)
 
 
-@pytest.mark.parametrize("state", ["open", "dropped"])
-def test_an_open_record_that_only_the_old_quarantine_has_is_not_lost_silently(scene: Scene, state: str) -> None:
+@pytest.mark.parametrize(("state", "offset"), [("open", 0), ("open", 6), ("dropped", 0)])
+def test_an_open_record_that_only_the_old_quarantine_has_is_not_lost_silently(scene: Scene, state: str, offset: int) -> None:
     """Compaction has removed it from Kafka before the shadow came to it. What somebody has dropped may go."""
     record = DeltaTable(scene.places.quarantine).to_pyarrow_table().slice(0, 1)
-    for name, value in {"offset": 99, "state": state, "reason_code": "malformed_json"}.items():
+    # Of the first topic, the shadow has a row and a record at these positions.
+    for name, value in {"source": 1, "partition": 0, "offset": offset, "state": state, "reason_code": "malformed_json"}.items():
         at = record.column_names.index(name)
-        record = record.set_column(at, record.schema.field(at), [[value]])
+        record = record.set_column(at, record.schema.field(at), pa.array([value], record.schema.field(at).type))
     write_deltalake(scene.places.quarantine, record, mode="append")
     if state == "dropped":
         scene.swap()
@@ -222,7 +236,7 @@ def test_an_open_record_that_only_the_old_quarantine_has_is_not_lost_silently(sc
         return
     with pytest.raises(Refused, match="1 rows and quarantined records") as error:
         scene.swap()
-    assert error.value.code == "SHADOW_LACKS" and ":99 " in error.value.found
+    assert error.value.code == "SHADOW_LACKS" and f" {SECOND}/0:{offset} (" in error.value.found
     assert scene.swap(accept_loss=True).lost == 1
     scene.goes_on()
 
@@ -283,6 +297,30 @@ def test_a_shadow_from_which_somebody_deleted_rows_is_refused(scene: Scene) -> N
     """I4: the table's log would not have the DELETE, so that its rows would be missing."""
     DeltaTable(shadow_of(scene.places).target).delete("id = 9")
     with pytest.raises(Refused, match=r"SHADOW_UNBALANCED.*DELETE of 1 rows"):
+        scene.swap()
+
+
+def test_the_books_begin_anew_with_a_shadow_that_has_read_nothing(tmp_path: Path) -> None:
+    """I4."""
+    scene = Scene(tmp_path)
+    scene.fill(expired=True)
+    assert scene.swap(accept_loss=True).lost == 8
+    assert (scene.ids(), scene.quarantined(), scene.findings()) == ([], [], [])
+
+
+def test_a_shadow_that_numbers_the_topics_otherwise_is_refused(scene: Scene) -> None:
+    """I6: a number means one topic. The shadow found x before anybody found y, and the table finds both at the swap."""
+    open_epoch(None, scene.contract, shadow_of(scene.places), lambda: scene.ask("x"), writer=DirectWriter(scene.contract)).finish()
+    before = scene.quarantined()
+    with pytest.raises(Refused, match=r"SHADOW_OLD.* topics .*, y, x, but its shadow .*, x: "):
+        scene.swap(ask=lambda: scene.ask("y", "x"))
+    assert (scene.ids(), scene.quarantined(), scene.findings()) == ([0, 1, 2, 3, 4, 5], before, [])
+
+
+def test_a_topic_that_the_table_has_read_further_is_named(scene: Scene) -> None:
+    scene.desk.open()
+    scene.desk.process([[event(11, 11)]], FILES)
+    with pytest.raises(Refused, match=rf"SHADOW_BEHIND.*up to {SECOND}/0:12\."):
         scene.swap()
 
 

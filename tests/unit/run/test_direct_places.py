@@ -23,13 +23,13 @@ pytestmark = pytest.mark.unit
 )
 def test_a_lake_or_checkpoints_on_an_object_store_are_refused_by_name(lake: str, checkpoints: str, named: str) -> None:
     places = Places(lake, checkpoints, "shop", "orders")
-    kafka, topic = KafkaOptions("127.0.0.1:1"), Topic("orders", "id", (0,))
+    kafka, topics = KafkaOptions("127.0.0.1:1"), [Topic("orders", "id", (0,))]
     with pytest.raises(InvalidInput, match=rf"(?s)DIRECT_UNFIT.*shop\.orders.*{named}.*INGEST_WRITER=spark"):
-        TableQuery(CONTRACT, places, kafka, topic, lambda _: None, writer=Writer.DIRECT)
-    chosen = TableQuery(CONTRACT, places, kafka, topic, lambda _: None)
+        TableQuery(CONTRACT, places, kafka, topics, lambda _: None, writer=Writer.DIRECT)
+    chosen = TableQuery(CONTRACT, places, kafka, topics, lambda _: None)
     assert named in chosen.notes[0] and chosen.notes[0].startswith("Delta in Spark writes")
 
 
 def test_a_local_lake_is_not_refused(tmp_path: Path) -> None:
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
-    TableQuery(CONTRACT, places, KafkaOptions("127.0.0.1:1"), Topic("orders", "id", (0,)), lambda _: None, writer=Writer.DIRECT)
+    TableQuery(CONTRACT, places, KafkaOptions("127.0.0.1:1"), [Topic("orders", "id", (0,))], lambda _: None, writer=Writer.DIRECT)

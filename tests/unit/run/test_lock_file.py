@@ -166,7 +166,7 @@ def test_a_lock_is_released_if_its_holder_cannot_be_written(tmp_path: Path) -> N
 def query(tmp_path: Path) -> Any:
     document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
     places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
-    return TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
+    return TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), [Topic("t", "", (0,))], print)
 
 
 def test_a_batch_checks_its_lock_before_it_is_written(lock: Path, query: Any) -> None:

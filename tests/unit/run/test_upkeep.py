@@ -48,15 +48,16 @@ class Fake:
 @pytest.fixture
 def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake], Any]:
     """A query whose batches do nothing, and whose session is none."""
+    monkeypatch.setattr(table_query, "with_source", lambda records, _: records)
     monkeypatch.setattr(table_query, "process_direct", lambda *_: "report")
 
     def make(upkeep: Fake) -> Any:
         document = {"pipeline": "t", "table": "events", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
         places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "t", "events")
         kafka = KafkaOptions("127.0.0.1:1")
-        made: Any = TableQuery(Contract.model_validate(document), places, kafka, Topic("t", "", (0,)), lambda _: None, upkeep)
+        made: Any = TableQuery(Contract.model_validate(document), places, kafka, [Topic("t", "", (0,))], lambda _: None, upkeep)
         made._session = SimpleNamespace(newSession=lambda: None)
-        made._table = SimpleNamespace(epoch=SimpleNamespace(finish=lambda *_: None))
+        made._table = SimpleNamespace(epoch=SimpleNamespace(topics={0: "t"}, finish=lambda *_: None))
         made._query = SimpleNamespace(isActive=True, stop=lambda: None, exception=lambda: None)
         return made
 

@@ -46,7 +46,9 @@ def places(tmp_path: Path) -> Places:
 
 def query(rule: str, tmp_path: Path, writer: Writer = Writer.AUTO) -> TableQuery:
     contract = Contract.model_validate(document(rule))
-    return TableQuery(contract, places(tmp_path), KafkaOptions("127.0.0.1:1"), Topic("signups", "id", (0,)), lambda _: None, writer=writer)
+    return TableQuery(
+        contract, places(tmp_path), KafkaOptions("127.0.0.1:1"), [Topic("signups", "id", (0,))], lambda _: None, writer=writer
+    )
 
 
 def test_auto_lets_spark_write_only_what_the_workers_cannot_and_says_why(tmp_path: Path) -> None:

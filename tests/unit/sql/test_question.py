@@ -59,14 +59,14 @@ def test_a_question_is_filled_with_the_contracts_own_names() -> None:
 def test_a_quarantined_record_that_is_not_text_does_not_hide_the_others_in_an_answer(tmp_path: Path) -> None:
     """In a raw topic, any record may be like that, whatever its reason."""
     held = {"not_utf8": b"\xff", "broken_rule": b"\xfe", "malformed_json": b"{", "tombstone": None}
-    texts = {name: ["x"] * len(held) for name in ("topic_id", "reason_detail", "state")}
-    numbers = {name: pa.array(range(len(held))) for name in ("partition", "offset")}
+    texts = {name: ["x"] * len(held) for name in ("topic", "reason_detail", "state")}
+    numbers = {name: pa.array(range(len(held))) for name in ("source", "partition", "offset")}
     times = pa.array([SINCE] * len(held), pa.timestamp("us", "UTC"))
     columns = {**texts, **numbers, "kafka_timestamp": times, "reason_code": list(held), "value": pa.array(held.values(), pa.binary())}
     write_deltalake(str(tmp_path), pa.table(columns))
     known = Catalog((LakeTable("shop", "orders", "quarantine", str(tmp_path)),))
     answer = without_spark(known)(question("quarantined-records").of(ORDERS, known, SINCE), None)
-    assert [(row[3], row[-1]) for row in answer.rows()] == [
+    assert [(row[4], row[-1]) for row in answer.rows()] == [
         ("not_utf8", None),
         ("broken_rule", None),
         ("malformed_json", "{"),

@@ -62,26 +62,41 @@ QUARANTINE_FIELDS = (
 )
 
 
-def sums(id: BatchId, partition: int, offsets: Sequence[int], ids: Sequence[int] | None = None) -> Sums:
+def sums(id: BatchId, partition: int, offsets: Sequence[int], ids: Sequence[int] | None = None, source: int = 0) -> Sums:
     """The sums of the rows, or else without `ids` the quarantined records, that one batch has put there."""
-    of_key = [np.full(len(offsets), value) for value in (id.epoch, id.number, 0, partition)]
+    key = Key(id.epoch, id.number, source, partition)
+    of_key = [np.full(len(offsets), value) for value in (id.epoch, id.number, source, partition)]
     columns = [pa.array(each, pa.int64()) for each in (*of_key, [*offsets], *([] if ids is None else [[*ids]]))]
     found = by_key(sums_of([pa.RecordBatch.from_arrays(columns, [str(number) for number in range(len(columns))])]))
-    return found.get(Key(id.epoch, id.number, 0, partition), NOTHING)
+    return found.get(key, NOTHING)
 
 
 class Lake:
-    """Target, quarantine and ledger of one topic. Every record's event id is its offset and `shift`. Epoch 1 is open from the start."""
+    """Target, quarantine and ledger. Every record's event id is its offset and `shift`. Epoch 1 is open from the start.
+
+    All is about `topic`; another one that is put there gets the next number.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), "shop", "orders")
-        self.topic, self.epoch, self.number, self.shift = TOPIC, 1, FIRST_BATCH, 0
+        self.sources, self.source = [TOPIC], 0
+        self.epoch, self.number, self.shift = 1, FIRST_BATCH, 0
         self.create()
         self._create(TableDefinition(self.places.quarantine, QUARANTINE_FIELDS))
 
     def create(self) -> None:
         """Create the target."""
         self._create(TableDefinition(self.places.target, TARGET_FIELDS, {EVENT_ID_PROPERTY: '["id"]'}))
+
+    @property
+    def topic(self) -> TopicId:
+        return self.sources[self.source]
+
+    @topic.setter
+    def topic(self, topic: TopicId) -> None:
+        if topic not in self.sources:
+            self.sources.append(topic)
+        self.source = self.sources.index(topic)
 
     @property
     def target(self) -> DeltaTable:
@@ -123,9 +138,9 @@ class Lake:
     def seek(self, start: int, gaps: Sequence[tuple[int, int]] = (), case: Case | None = None) -> None:
         """Start the next epoch at another offset, and write off what is missing."""
         self.start()
-        key = Key(self.epoch, SEEK, 0, 0)
-        postings = [Posting(key, "seek", OffsetRange(0, start, start)), *(Posting(key, "gap", OffsetRange(0, *gap)) for gap in gaps)]
-        postings += coverage(ENGINE, self.places, self.topic.id).written_off
+        key = Key(self.epoch, SEEK, self.source, 0)
+        postings = [Posting(key, "seek", self._range(0, start, start)), *(Posting(key, "gap", self._range(0, *gap)) for gap in gaps)]
+        postings += self.coverage().written_off
         self.rows((), batch_commit=self.batch_commit(case or Seek("a test"), SEEK, *postings))
 
     def batch(
@@ -155,14 +170,14 @@ class Lake:
         """The next batch commits its quarantined records, and is cut off before its commit to the target. Returns its open posting."""
         if poison:
             self.records(poison, batch_commit=self.batch_commit(Batch(), self.number), partition=partition)
-        key, read = Key(self.epoch, self.number, 0, partition), end - start - gap
-        quarantine = sums(self.here, partition, poison)
-        return Posting(key, "batch", OffsetRange(partition, start, end), read, None, quarantine, None, duplicates)
+        key, read = Key(self.epoch, self.number, self.source, partition), end - start - gap
+        quarantine = sums(self.here, partition, poison, source=self.source)
+        return Posting(key, "batch", self._range(partition, start, end), read, None, quarantine, None, duplicates)
 
     def closed(self, posting: Posting, rows: Sequence[int]) -> Posting:
         """The posting of a batch that inserts these rows. All other records are there already."""
         present = posting.read - posting.quarantine.rows - posting.duplicate - len(rows)
-        target = sums(self.here, posting.key.partition, rows, [each + self.shift for each in rows])
+        target = sums(self.here, posting.key.partition, rows, [each + self.shift for each in rows], self.source)
         return replace(posting, target=target, present=present)
 
     def put(self, posting: Posting, rows: Sequence[int]) -> None:
@@ -178,11 +193,11 @@ class Lake:
         rows, middle = range(start, end), (start + end) // 2
         parts: list[tuple[BatchId, Sequence[int]]] = [(BatchId(first, FIRST_BATCH), rows[: middle - start])]
         parts += [(BatchId(first, FIRST_BATCH + 1), rows[middle - start :]), *([(BatchId(first, SEEK), carried)] if carried else [])]
-        found = [sums(id, 0, part, [each + self.shift for each in part]) for id, part in parts]
-        key, of_rebuild = Key(self.epoch, SEEK, 0, 0), Key(first, 0, 0, 0)
+        found = [sums(id, 0, part, [each + self.shift for each in part], self.source) for id, part in parts]
+        key, of_rebuild = Key(self.epoch, SEEK, self.source, 0), Key(first, 0, self.source, 0)
         postings = (
-            Posting(key, "start", OffsetRange(0, end, end)),
-            Posting(of_rebuild, "rebuild", OffsetRange(0, start, end), end - start, found[0] + found[1]),
+            Posting(key, "start", self._range(0, end, end)),
+            Posting(of_rebuild, "rebuild", self._range(0, start, end), end - start, found[0] + found[1]),
             *(Posting(of_rebuild, "replay", None, len(carried), each) for each in found[2:]),
         )
         about = self.batch_commit(Swap(first, "a test"), SEEK, *postings)
@@ -192,13 +207,13 @@ class Lake:
     def erase(self, *offsets: int, of: BatchId | None = None) -> None:
         """Remove rows as an erasure does."""
         of = of or BatchId(1, FIRST_BATCH)
-        found = [{"e": of.epoch, "b": of.number, "s": 0, "p": 0, "o": each} for each in offsets]
+        found = [{"e": of.epoch, "b": of.number, "s": self.source, "p": 0, "o": each} for each in offsets]
         remove(DirectWriter(), self.places, pa.Table.from_pylist(found, POSITIONS), self.places.target, TARGET, "erasure")
 
     def retire(self, *offsets: int, of: BatchId | None = None) -> None:
         """Remove records from the quarantine as its retention does."""
         of = of or BatchId(1, FIRST_BATCH)
-        found = [{"e": of.epoch, "b": of.number, "s": 0, "p": 0, "o": each} for each in offsets]
+        found = [{"e": of.epoch, "b": of.number, "s": self.source, "p": 0, "o": each} for each in offsets]
         remove(DirectWriter(), self.places, pa.Table.from_pylist(found, POSITIONS), self.places.quarantine, QUARANTINE, "retention")
 
     def rows(
@@ -210,7 +225,8 @@ class Lake:
 
     def _rows(self, offsets: Sequence[int], id: BatchId, partition: int) -> dict[str, pa.Array]:
         columns = {"id": pa.array([each + self.shift for each in offsets], pa.int64()), "_offset": pa.array(offsets, pa.int64())}
-        columns |= {"_source": pa.array([0] * len(offsets), pa.int16()), "_partition": pa.array([partition] * len(offsets), pa.int32())}
+        columns |= {"_source": pa.array([self.source] * len(offsets), pa.int16())}
+        columns |= {"_partition": pa.array([partition] * len(offsets), pa.int32())}
         columns |= {"_epoch": pa.array([id.epoch] * len(offsets), pa.int32()), "_batch": pa.array([id.number] * len(offsets), pa.int64())}
         return columns
 
@@ -219,7 +235,8 @@ class Lake:
     ) -> None:
         """Add records of a batch to the quarantine."""
         id = of or (batch_commit.id if batch_commit else BatchId(1, FIRST_BATCH))
-        columns = {"topic_id": pa.array([self.topic.id] * len(offsets), pa.string()), "source": pa.array([0] * len(offsets), pa.int16())}
+        columns = {"topic_id": pa.array([self.topic.id] * len(offsets), pa.string())}
+        columns |= {"source": pa.array([self.source] * len(offsets), pa.int16())}
         columns |= {"partition": pa.array([partition] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
         columns |= {"state": pa.array(["open"] * len(offsets), pa.string()), "epoch": pa.array([id.epoch] * len(offsets), pa.int32())}
         self._write("quarantine", {**columns, "batch": pa.array([id.number] * len(offsets), pa.int64())}, batch_commit)
@@ -268,7 +285,7 @@ class Lake:
         return read_books(ENGINE, self.places)
 
     def coverage(self) -> Coverage:
-        return coverage(ENGINE, self.places, self.topic.id)
+        return coverage(ENGINE, self.places, {self.source})
 
     def keep(self) -> None:
         """Complete the ledger, as a run does."""
@@ -279,7 +296,10 @@ class Lake:
     def batch_commit(self, case: Case, number: int, *postings: Posting) -> BatchCommit:
         """The BatchCommit of a statement of this epoch."""
         snapshots = Snapshots(self.snapshots(), self.snapshots("quarantine"))
-        return BatchCommit(case, "shop", "orders", BatchId(self.epoch, number), "writer", snapshots, "hash", self.topic, postings)
+        return BatchCommit(case, "shop", "orders", BatchId(self.epoch, number), "writer", snapshots, "hash", tuple(self.sources), postings)
+
+    def _range(self, partition: int, start: int, end: int) -> OffsetRange:
+        return OffsetRange(partition, start, end, source=self.source)
 
     def _create(self, table: TableDefinition) -> None:
         Path(table.path, "_delta_log").mkdir(parents=True)

@@ -16,17 +16,19 @@ from ingest.ledger.books import Books
 from ingest.ledger.ledger_line import Line
 from ingest.verify.balance import check, pending, total
 
+TOPICS = "orders", "b"
 
-def row(batch: int, start: int, end: int, why: Why = "batch", *, epoch: int = 1, topic: str = "id", **changes: Any) -> Line:
+
+def row(batch: int, start: int, end: int, why: Why = "batch", *, epoch: int = 1, source: int = 0, **changes: Any) -> Line:
     """A batch of the first epoch whose records all became rows."""
     number = end - start if why == "batch" else 0
-    posting = Posting(Key(epoch, batch, 0, 0), why, OffsetRange(0, start, end), number, Sums(number))
-    about = (BatchId(epoch, batch), "writer", TopicId("orders", topic), "target", batch, "hash")
+    posting = Posting(Key(epoch, batch, source, 0), why, OffsetRange(0, start, end, source=source), number, Sums(number))
+    about = (BatchId(epoch, batch), "writer", TopicId(TOPICS[source], "id"), "target", batch, "hash")
     return Line(dataclasses.replace(posting, **changes), "shop", "orders", *about, datetime(2025, 1, 2, tzinfo=UTC))  # type: ignore[arg-type]
 
 
-def begin(epoch: int, at: int, why: Why = "seek") -> Line:
-    return row(1, at, at, why, epoch=epoch)
+def begin(epoch: int, at: int, why: Why = "seek", source: int = 0) -> Line:
+    return row(1, at, at, why, epoch=epoch, source=source)
 
 
 def books(*lines: Line) -> Books:
@@ -82,7 +84,7 @@ def test_an_epoch_that_skips_offsets_is_found_unless_the_gap_was_accepted() -> N
     (found,) = check(books(row(2, 0, 10), *later))
     assert (found.code, found.epoch, found.start_offset) == ("RANGE_MISSING", 2, 15) and "[10, 15)" in found.what
     assert codes(row(2, 0, 10), *later, gap) == []
-    assert codes(row(2, 0, 10), *later, row(1, 10, 15, "gap", epoch=2, topic="another")) == ["RANGE_MISSING"]
+    assert codes(row(2, 0, 10), *later, row(1, 10, 15, "gap", epoch=2, source=1)) == ["RANGE_MISSING"]
     assert codes(row(2, 0, 10), *later, begin(3, 0), row(2, 0, 20, epoch=3)) == [], "a later epoch has read it"
 
 
@@ -94,7 +96,7 @@ def test_offsets_that_the_newest_epoch_still_has_to_read_are_pending_and_not_a_h
     """The first epoch started at the end of the topic; a seek went back to its start."""
     first = (begin(1, 50, "first"), row(2, 50, 90))
     again = (begin(2, 0), row(2, 0, 10, epoch=2))
-    assert (codes(*first, *again), pending(books(*first, *again))) == ([], {("id", 0): (10, 90)})
-    assert pending(books(*first, begin(2, 0))) == {("id", 0): (0, 90)}
+    assert (codes(*first, *again), pending(books(*first, *again))) == ([], {(0, 0): (10, 90)})
+    assert pending(books(*first, begin(2, 0))) == {(0, 0): (0, 90)}
     assert pending(books(*first, *again, row(3, 10, 95, epoch=2))) == {}
-    assert pending(books(*first, *again, row(2, 0, 3, epoch=3, topic="recreated"))) == {("id", 0): (10, 90)}, "per topic"
+    assert pending(books(*first, *again, row(2, 0, 3, epoch=3, source=1))) == {(0, 0): (10, 90)}, "per topic"

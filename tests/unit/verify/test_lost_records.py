@@ -22,7 +22,7 @@ SOURCE = {"topic": "orders", "format": "json"}
 )
 def test_a_time_beyond_the_calendar_is_refused_also_where_its_microseconds_exceed_64_bits(milliseconds: int, reason: str | None) -> None:
     contract = Contract.model_validate({"pipeline": "shop", "table": "orders", "source": SOURCE, "event_id": ["id"], "columns": COLUMNS})
-    decode = decoder(cast(Any, None), contract, "topic-id")
+    decode = decoder(cast(Any, None), contract, ("topic-id",))
     records = [Record(0, milliseconds, None, b'{"id": "a"}', ())]
-    found = [events.column(REASON).to_pylist() for batch in batches(records, 0) for events in decode(batch)]
+    found = [events.column(REASON).to_pylist() for batch in batches(records, (0, 0)) for events in decode(batch)]
     assert found == [[reason]]

@@ -53,7 +53,7 @@ def test_the_ledger_explains_a_removal_when_the_log_is_cleaned(lake: Lake) -> No
 
 def test_a_retention_before_a_seek_is_not_written_off(lake: Lake) -> None:
     filled(lake).retire(8)
-    assert lake.coverage().first_missing(0) == 20 and lake.coverage().written_off == ()
+    assert lake.coverage().first_missing((0, 0)) == 20 and lake.coverage().written_off == ()
     lake.seek(0)
     lake.batch(0, 20, (), gap=1)
     assert lake.codes() == []
@@ -96,8 +96,8 @@ def test_what_was_removed_of_a_replay_is_no_lost_record(lake: Lake) -> None:
     lake.retire(8)
     lake.erase(8, of=BatchId(lake.epoch, SEEK))
     assert lake.codes() == []
-    assert removals_of(lake.books(), "id", 0) == [Gone(OffsetRange(0, 0, 10), 1, False), Gone(OffsetRange(0, 8, 9), 1, True)]
-    assert removals_of(lake.books(), "id", 1) == removals_of(lake.books(), "other", 0) == []
+    assert removals_of(lake.books(), (0, 0)) == [Gone(OffsetRange(0, 0, 10), 1, False), Gone(OffsetRange(0, 8, 9), 1, True)]
+    assert removals_of(lake.books(), (0, 1)) == removals_of(lake.books(), (1, 0)) == []
 
 
 def test_what_was_removed_of_rows_that_no_batch_has_put_there_is_no_difference(lake: Lake) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import write_deltalake
 
@@ -65,13 +67,15 @@ def test_the_rows_that_a_batch_wrote_are_equal_to_their_records(kind: str, tmp_p
     prefix = {"columns": "i", "key": "k", "header": "h", "position": "p"}[kind]
     columns |= {name: pa.array([f"{prefix}{at}" for at in range(5)]) for name in compared_ids(contract)}
     columns["_epoch"] = pa.array([1] * 5, pa.int32())
-    write_deltalake(str(tmp_path), pa.table(columns))
-    rows = stored(DataFusion(), At(str(tmp_path)), TARGET, "_kafka_timestamp", "_epoch = 1", compared_ids(contract))[0]
-    read = Contents.of(list(reader_of(contract, "topic-id")(records, 0)))
+    for number in (0, 1):  # the times of another topic's rows differ
+        write_deltalake(str(tmp_path), pa.table({**columns, "_source": pa.array([number] * 5, pa.int16())}), mode="append")
+        columns["_kafka_timestamp"] = pc.add(columns["_kafka_timestamp"], timedelta(seconds=1))
+    rows = stored(DataFusion(), At(str(tmp_path)), TARGET, "_kafka_timestamp", "_epoch = 1", compared_ids(contract))[0, 0]
+    read = Contents.of(list(reader_of(contract)(records)))
     assert (rows.ids.size, read.ids.size) == ((0, 0) if kind == "position" else (5, 5))
     assert [each.tolist() for each in differing(rows, read)] == [[], []]
     others = [each._replace(key=b"x", value=b'{"id": "x"}', headers=(("h", b"x"),)) for each in records]
-    of_time, of_id = differing(rows, Contents.of(list(reader_of(contract, "topic-id")(others, 0))))
+    of_time, of_id = differing(rows, Contents.of(list(reader_of(contract)(others))))
     assert (of_time.size, of_id.size) == (0, 0 if kind == "position" else 5)
     later = [each._replace(timestamp_ms=each.timestamp_ms + 1) for each in records]
-    assert differing(rows, Contents.of(list(reader_of(contract, "topic-id")(later, 0))))[0].size == 5
+    assert differing(rows, Contents.of(list(reader_of(contract)(later))))[0].size == 5

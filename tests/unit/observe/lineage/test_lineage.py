@@ -22,6 +22,7 @@ from referencing import Registry, Resource
 
 from ingest.delta.batch_commit import BatchId, State
 from ingest.delta.posting import Key, Posting
+from ingest.kafka.topic_state import TopicId
 from ingest.observe.lineage import destination
 from ingest.observe.lineage.destination import EventFile, LineageServer
 from ingest.observe.lineage.lineage_event import EventMaker
@@ -148,6 +149,23 @@ def test_the_contract_describes_only_batches_that_were_decoded_under_it(full: La
     (source,) = described["columnLineage"]["fields"]["id"]["inputFields"]
     assert (source["namespace"], source["name"], source["field"]) == ("kafka://broker:9092", "orders", "id")
     assert "_offset" not in described["columnLineage"]["fields"]
+
+
+def test_an_epoch_of_two_topics_reads_both(full: Lake, tmp_path: Path) -> None:
+    full.topic, full.shift = TopicId("returns", "other"), 100
+    full.batch(0, 4, range(4))
+    full.keep()
+    full.ledger.update(new_values={"contract_hash": CONTRACT.hash})
+    *_, newest = written(full, tmp_path / "events.ndjson", by_epoch=True)
+    facets = [each["inputFacets"] for each in newest["inputs"]]
+    assert [each["name"] for each in newest["inputs"]] == ["orders", "returns"]
+    assert [each["inputStatistics"]["rowCount"] for each in facets] == [5, 4]
+    assert [(each["oncelake_offsets"]["topicId"], each["oncelake_offsets"]["ranges"]) for each in facets] == [
+        ("id", [{"partition": 0, "start": 12, "end": 20}]),
+        ("other", [{"partition": 0, "start": 0, "end": 4}]),
+    ]
+    sources = newest["outputs"][0]["facets"]["columnLineage"]["fields"]["id"]["inputFields"]
+    assert [each["name"] for each in sources] == ["orders", "returns"]
 
 
 def test_a_validation_run_becomes_assertions_without_values(full: Lake, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import time
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
 
+from ingest.contract.parts import TopicSource
 from ingest.kafka.open_transactions import HeldOffsets, Listed
 from ingest.observe.metrics.board import Board
 from ingest.observe.metrics.lake_metrics import measure, measure_transactions
@@ -80,7 +82,7 @@ def test_offsets_that_a_seek_left_out_stay_visible(lake: ReportLake) -> None:
 
 def test_a_table_that_does_not_exist_has_only_its_status(tmp_path: Path) -> None:
     places = Places(str(tmp_path / "lake"), str(tmp_path / "c"), "shop", "orders")
-    assert measured(summary(CONTRACT, places, lambda: SILENT)) == {"oncelake_run_up": 0, "oncelake_epoch": 0}
+    assert measured(summary(CONTRACT, places, SILENT)) == {"oncelake_run_up": 0, "oncelake_epoch": 0}
 
 
 def test_the_newest_validation_run_counts(lake: ReportLake) -> None:
@@ -141,11 +143,20 @@ def listed(name: str, topic: str, start: int, age_s: float) -> Listed:
     return Listed(name, 1, 0, "Ongoing", age_s, 60_000, 1, (TopicPartition(topic, 0),), (held,))
 
 
-def test_transactions_count_for_the_topic_that_they_hold_back() -> None:
+@pytest.mark.parametrize(
+    ("source", "offsets", "age_s"),
+    [
+        ({"topic": "orders"}, 30, 1000),
+        ({"topics": ["orders", "payments"]}, 60, 2000),
+        ({"topic_pattern": "pay.*"}, 30, 2000),
+        ({"topic_pattern": "order"}, 0, 0),
+    ],
+)
+def test_transactions_count_for_the_topics_that_they_hold_back(source: dict[str, Any], offsets: int, age_s: int) -> None:
     rows = [listed("a", "orders", 100, 1000.0), listed("b", "orders", 110, 5000.0), listed("c", "payments", 100, 2000.0)]
     board = Board("lake")
-    measure_transactions(board, {"shop.orders": "orders"}, rows)
-    assert values(board) == {"oncelake_transaction_held_offsets": 30, "oncelake_transaction_age_seconds": 1000}
+    measure_transactions(board, {"shop.orders": TopicSource.model_validate({**source, "format": "json"})}, rows)
+    assert values(board) == {"oncelake_transaction_held_offsets": offsets, "oncelake_transaction_age_seconds": age_s}
 
 
 def command(lake: ReportLake, *words: str) -> subprocess.CompletedProcess[str]:

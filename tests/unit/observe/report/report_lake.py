@@ -91,7 +91,7 @@ class ReportLake(Lake):
     def summary(self, contract: Contract = CONTRACT, hours: float = 24.0, answer: Any = SILENT, *, keep: bool = True) -> Summary:
         if keep:
             self.keep()
-        return summary(contract, self.places, lambda: answer, hours)
+        return summary(contract, self.places, answer, hours)
 
     def _write(
         self, table: str, columns: dict[str, pa.Array], about: BatchCommit | None, mode: Literal["append", "overwrite"] = "append"
@@ -101,7 +101,7 @@ class ReportLake(Lake):
         asked = self.committed_at - timedelta(seconds=self.old_s)
         more: Mapping[str, tuple[Any, pa.DataType]] = {"_kafka_timestamp": (asked, TIME), "_ingested_at": (begun, TIME)}
         if table == "quarantine":
-            texts = {"topic": "orders", "reason_code": self.reason, "reason_detail": self.detail}
+            texts = {"topic": self.topic.name, "reason_code": self.reason, "reason_detail": self.detail}
             more = {name: (text, pa.string()) for name, text in texts.items()}
             more |= {"value": (self.value, pa.binary()), "kafka_timestamp": (asked, TIME)}
         columns = columns | {name: pa.array([value] * number, type) for name, (value, type) in more.items()}

@@ -114,6 +114,14 @@ def test_hostile_bytes_and_names_become_text(text: str) -> None:
     assert all(not name.startswith("on") for _, attributes in tags.tags for name in attributes)
 
 
+def test_a_sample_names_its_topic_only_if_the_contract_names_several(found: Summary, text: str) -> None:
+    (reason, *others), (sample, *_) = found.quarantine, found.quarantine[0].samples
+    place = f"{sample.partition}:{sample.offset}"
+    assert f"<td>{place}</td>" in text
+    of_b = replace(reason, samples=(replace(sample, topic="b"),))
+    assert f"<td>b/{place}</td>" in shown(replace(found, quarantine=(of_b, *others)))
+
+
 def test_the_page_loads_nothing(text: str) -> None:
     tags = Tags(text)
     (policy,) = [each["content"] for each in tags.all("meta") if each.get("http-equiv") == "Content-Security-Policy"]

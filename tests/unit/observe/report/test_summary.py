@@ -189,7 +189,10 @@ def test_reasons_are_counted_by_state_with_samples_of_open_records_only(lake: Re
     (sample,) = found.quarantine[1].samples
     assert (sample.offset, sample.bytes) == (11, 514)
     assert sample.value is not None and sample.value.startswith(r"\xff<script>·[31mxxx") and sample.value.endswith("x…")
-    assert len(sample.value) < 300
+    assert len(sample.value) < 300 and sample.topic is None
+    several = CONTRACT.source.model_copy(update={"topic": "", "topics": ("orders", "returns")})
+    (sample,) = lake.summary(CONTRACT.model_copy(update={"source": several})).quarantine[1].samples
+    assert sample.topic == "orders"
 
 
 def test_no_sample_quotes_a_value_if_the_contract_has_a_sensitive_column(lake: ReportLake) -> None:
@@ -279,7 +282,7 @@ def test_batches_that_a_run_adds_to_the_ledger_meanwhile_are_counted_once(lake: 
 def test_the_status_is_the_one_of_ingest_status(lake: ReportLake) -> None:
     two_epochs(lake)
     bounds = {0: (0, 55)}
-    status = lake.summary(answer=TopicState(TOPIC, bounds)).status
+    status = lake.summary(answer=(TopicState(TOPIC, bounds),)).status
     assert (status.epoch, status.last_batch, status.ledger_batch, status.target_version) == (2, "2/2", "2/2", 4)
     silent = lake.summary(answer=SILENT).status
     assert silent.lag is None and silent.refusal is not None
@@ -295,7 +298,7 @@ def test_stored_files_are_those_of_the_newest_version(lake: ReportLake) -> None:
 
 def test_a_table_that_no_run_has_created_has_an_empty_summary(tmp_path: Path) -> None:
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
-    found = module.summary(CONTRACT, places, lambda: SILENT)
+    found = module.summary(CONTRACT, places, SILENT)
     assert (found.stored, found.recent, found.figures.total.batches, found.figures.buckets) == ((), None, 0, ())
     assert found.status.target_version is None
 
