@@ -142,7 +142,7 @@ def topic_back(name: str, topics: Sequence[str]) -> Refused:
     """TOPIC_CHANGED: a seek has left these topics out, and the contract names them again."""
     return Refused(
         "TOPIC_CHANGED",
-        f"{name} has read {', '.join(topics)} before, but not in its newest epoch.",
+        f"{name} knows {', '.join(topics)} from before, but its newest epoch does not read it.",
         expected="the topics that the newest epoch reads, and new ones.",
         remedy=f"`ingest seek {name} --to table` goes on with all of them, each where the table ends.",
     )

@@ -108,4 +108,4 @@ def test_once_a_seek_went_on_without_a_topic_it_refuses_nothing_until_it_comes_b
     without = {(1, 0): 5}
     assert decide(state(OTHER, ends=without)) == Start(without)
     back = decide(state(BROKER, OTHER, ends=without))
-    assert isinstance(back, Refuse) and back.error.code == "TOPIC_CHANGED" and "has read orders before" in back.error.found
+    assert isinstance(back, Refuse) and back.error.code == "TOPIC_CHANGED" and "knows orders from before" in back.error.found

@@ -97,7 +97,7 @@ def test_a_seek_goes_on_without_a_topic_and_no_later_start_asks_for_it(scene: Sc
     assert (epoch.starts, epoch.topics, epoch.writer.sources) == ({(1, 0): 3}, {1: "returns"}, (TOPIC, RETURNS))
     assert committed(scene).case == Seek("--to table") and said(committed(scene)) == ["seek 1/0:[3,3)"]
     assert opened(scene, RETURNS_STATE).starts == {(1, 0): 3}
-    with pytest.raises(Refused, match=r"TOPIC_CHANGED.*has read orders before"):
+    with pytest.raises(Refused, match=r"TOPIC_CHANGED.*knows orders from before"):
         opened(scene, ORDERS_STATE, RETURNS_STATE)
     back = opened(scene, ORDERS_STATE, RETURNS_STATE, seeking=TO_TABLE)
     assert (back.starts, back.writer.sources, back.read_before) == ({(0, 0): 10, (1, 0): 3}, (TOPIC, RETURNS), {(0, 0): 10})
