@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,6 +33,7 @@ def check(
     env: o.Environment,
     tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all with a suite.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Check all rows, not only those since the last validation run.")] = False,
+    with_spark: Annotated[bool, typer.Option("--spark", help="Check through Spark (default: only if DuckDB cannot).")] = False,
     figures: o.Figures = None,
     figures_topic: o.FiguresTopic = None,
     as_json: o.Json = False,
@@ -45,9 +48,10 @@ def check(
     suites = load_suites(env.project, contracts, named=bool(tables))
     say_unchecked(contracts)
     given = figures_by_table([suite.contract for suite in suites], figures, figures_topic, env)
-    with env.session("check") as session:
-        tables_at = [(suite, env.places(suite.contract)) for suite in suites]
-        return check_all(session, tables_at, everything=everything, as_json=as_json, figures=given)
+    tables_at = [(suite, env.places(suite.contract)) for suite in suites]
+    with ExitStack() as started:
+        spark = cache(lambda: started.enter_context(env.session("check")))
+        return check_all(spark, tables_at, everything=everything, as_json=as_json, figures=given, with_spark=with_spark)
 
 
 def figures_by_table(
@@ -78,30 +82,44 @@ def say_unchecked(contracts: Sequence[Contract]) -> None:
 
 
 def check_all(
-    session: SparkSession,
+    spark: Callable[[], SparkSession],
     tables: Sequence[tuple[Suite, Places]],
     *,
     everything: bool,
     as_json: bool,
     figures: Mapping[str, Mapping[str, Totals]] | None = None,
+    with_spark: bool = False,
 ) -> int:
-    """Check the tables in turn, print the results and return the exit code. One table's error does not stop the others."""
+    """Check the tables in turn, print the results and return the exit code. One table's error does not stop the others.
+
+    `spark` gives the session, and is called only if one is needed.
+    """
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.query_failure import stopped
     from ingest.quality.validation import check as check_table
     from ingest.quality.watch import not_done
-    from ingest.runtime import spark
     from ingest.runtime.errors import IngestError
+    from ingest.runtime.spark import jvm_exit
 
     found: list[Checked] = []
+    sessions: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        sessions.append(spark())
+        return sessions[-1]
+
+    def say(note: str) -> None:
+        err_line(f"note: {note}")
+
     errors: dict[str, IngestError] = {}
     for suite, places in tables:
         try:
-            found.append(check_table(session, suite, places, everything=everything, figures=(figures or {}).get(places.name)))
+            given = (figures or {}).get(places.name)
+            found.append(check_table(session, suite, places, everything=everything, figures=given, with_spark=with_spark, say=say))
         except IngestError as error:
             errors[places.name] = error
         except Exception as error:
-            if spark.jvm_exit(session) is not None:
+            if any(jvm_exit(started) is not None for started in sessions):
                 raise
             named = stopped(suite.contract, KafkaOptions.from_environment(""), error)
             errors[places.name] = not_done(suite, error) if named.code == "QUERY_FAILED" else named
@@ -151,6 +169,7 @@ def as_row(checked: Checked) -> dict[str, Any]:
         "table": checked.table,
         "ok": checked.passed,
         "scope": scope,
+        "engine": checked.engine,
         "expectations": rows,
         "page": page,
         "page_note": checked.page_note,
@@ -174,7 +193,9 @@ def print_checked(checked: Checked) -> None:
     if scope.after is not None:  # earlier failures may still be there: this check did not read those rows
         covered += "; earlier rows: ingest check --all"
     passed = len(checked.rows) - len(failed)
-    out_line(f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.seconds:.1f} s)")
+    out_line(
+        f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.engine}, {checked.seconds:.1f} s)"
+    )
     for line in failures(checked):
         out_line(f"  {line}")
     for each in checked.totals:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change, erased_rows, metadata_change, quarantine_rows, writer
-from ingest.delta.batch_commit import Alter, BatchCommit, Create, Mark, Snapshot
+from ingest.delta.batch_commit import Alter, BatchCommit, Check, Create, Mark, Snapshot
 from ingest.delta.commit import Commit
 from ingest.delta.creation import create_operation, creation
 from ingest.delta.delta_log import DeltaLog
@@ -30,7 +30,7 @@ from ingest.delta.log_checkpoint import LogCheckpoints
 from ingest.delta.posting import Why
 from ingest.delta.put import Committed, Operation, put
 from ingest.delta.stored_rows import Columns
-from ingest.delta.table_definitions import definitions
+from ingest.delta.table_definitions import TableDefinition, definitions, quality_definition
 from ingest.delta.table_rows import linked
 from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Bug, IngestError, RunStopped
@@ -88,14 +88,17 @@ class DirectWriter:
     def create_tables(self, contract: Contract, places: Places) -> None:
         """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
         for definition in definitions(contract, places):
-            table = self._unread(definition.path)
-            if table.load() is None:
-                actions = creation(definition)
-                refuse_unfit(TableState(0).after(actions), definition.path)
-                local_path(definition.path).mkdir(parents=True, exist_ok=True)
-                put(self.files, table, writer.about(Create(), contract), create_operation(definition), actions)
-                table.load()  # whoever created it
-            self._tables[definition.path] = table
+            self._create(contract, definition)
+
+    def _create(self, contract: Contract, definition: TableDefinition) -> None:
+        table = self._unread(definition.path)
+        if table.load() is None:
+            actions = creation(definition)
+            refuse_unfit(TableState(0).after(actions), definition.path)
+            local_path(definition.path).mkdir(parents=True, exist_ok=True)
+            put(self.files, table, writer.about(Create(), contract), create_operation(definition), actions)
+            table.load()  # whoever created it
+        self._tables[definition.path] = table
 
     def fence(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
         """Commit no rows under a transaction id; None if another writer has this epoch or a later one."""
@@ -132,6 +135,13 @@ class DirectWriter:
     ) -> None:
         """Append lines to the ledger."""
         self.unfenced(places.ledger, about, partial(erased_rows.appended, rows=rows))
+
+    def append_quality(self, contract: Contract, places: Places, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append validation results (the quality table's columns). Creates the table, or adds the columns that an older one lacks."""
+        definition, path = quality_definition(places), places.quality
+        self._create(contract, definition)
+        self._unfenced(path, writer.about(Alter(), contract), partial(metadata_change.with_columns, wanted=definition.fields))
+        self._unfenced(path, writer.about(Check(), contract), partial(erased_rows.appended, rows=rows))
 
     def post(self, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
         """Commit postings without rows. Raises RunStopped FENCED."""

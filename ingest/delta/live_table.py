@@ -94,7 +94,7 @@ class LiveTable:
         if state is not None:
             self._refuse(state)  # before deltalake opens the table, which has errors of its own for what it does not know
             self._kinds = _kinds(state.schema)
-            self.live = {file.path: self._partitioned(file) for file in _loaded(self.path, state.version)}
+            self.live = {file.path: self._partitioned(file) for file in files_at(self.path, state.version)}
             self._seen = state.version, self._files.read(self.path_of(state.version)) or b""
         self.state = state
         return state
@@ -248,7 +248,7 @@ def _texts(path: str, values: Mapping[str, Any]) -> dict[str, str | None]:
         raise unfit(path, f"has partition values that have no text: {error}") from error
 
 
-def _loaded(path: str, version: int) -> list[DataFile]:
+def files_at(path: str, version: int) -> list[DataFile]:
     """The live files of a version, through deltalake, which reads the log's checkpoint."""
     import pyarrow as pa
     from deltalake import DeltaTable

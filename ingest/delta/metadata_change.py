@@ -9,16 +9,20 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract
 from ingest.contract.sql_type import DeltaType, field_to_delta
 from ingest.delta import contract_change
 from ingest.delta.direct_fit import refuse_unfit, unfit
+from ingest.delta.live_table import LiveTable
 from ingest.delta.put import Operation
 from ingest.delta.table_state import TableState
 from ingest.runtime.canonical_json import read_json
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 Field = dict[str, Any]
 INTERVAL = r"interval [1-9]\d* (day|days|hour|hours|week|weeks)"
@@ -57,6 +61,18 @@ def altered(contract: Contract, state: TableState, path: str) -> tuple[Operation
     else:
         operation = Operation("UPDATE SCHEMA", {"schema": schema}, {})
     return operation, [{"metaData": _metadata(state, after)}]
+
+
+def with_columns(table: LiveTable, wanted: Sequence[StructField]) -> tuple[Operation, Sequence[Mapping[str, Any]]] | None:
+    """The commit that adds those of these columns that the table lacks; None if it has all. Its older rows have NULL there."""
+    state = table.state
+    assert state is not None, "the table exists"
+    has = read_json(state.schema)["fields"]
+    fields = _columns(has, [each.jsonValue() for each in wanted])
+    if fields == has:
+        return None
+    after = replace(state, schema=json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False, separators=(",", ":")))
+    return Operation("ADD COLUMNS", {}, {}), [{"metaData": _metadata(state, after)}]
 
 
 def _metadata(before: TableState, after: TableState) -> dict[str, Any]:

@@ -99,6 +99,7 @@ QUALITY_FIELDS = (
     T.StructField("exception", T.StringType()),
     T.StructField("page", T.StringType()),
     T.StructField("gx_version", T.StringType(), False),
+    T.StructField("engine", T.StringType()),  # NULL: Spark, before there was another
 )
 
 

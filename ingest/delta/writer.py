@@ -198,15 +198,12 @@ def checkpoint(session: SparkSession, table: str) -> None:
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
-    """Append validation results (the quality table's columns). Creates the table if it does not exist.
-
-    Not exactly once: the run id distinguishes one run from another. The caller holds the lock of this table (`table_lock.alone`), because
-    checks run beside other checks, and beside the run that writes the target, whose locks do not cover this table.
-    """
+    """Append validation results (the quality table's columns). Creates the table, or adds the columns that an older one lacks."""
     _create(session, quality_definition(places), about(Create(), contract))
     frame = session.createDataFrame(rows, T.StructType(list(QUALITY_FIELDS))).coalesce(1)
     # As an option of this one write, so that it cannot stay set on the session.
-    frame.write.format("delta").mode("append").option("userMetadata", about(Check(), contract).to_json()).save(places.quality)
+    written = frame.write.format("delta").mode("append").option("mergeSchema", "true")
+    written.option("userMetadata", about(Check(), contract).to_json()).save(places.quality)
 
 
 def commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:

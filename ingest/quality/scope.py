@@ -21,11 +21,12 @@ ADDS_NO_ROW = ("OPTIMIZE", "DELETE", "REORG", "VACUUM START", "VACUUM END")
 
 @dataclass(frozen=True)
 class Last:
-    """The last completed validation run: the target's version at that time, its table id, the suite's hash."""
+    """The last completed validation run: the target's version at that time, its table id, the suite's hash, and who answered."""
 
     version: int
     target_id: str
     suite_hash: str
+    engine: str
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,12 @@ def decide(
     suite_hash: str,
     commits: Sequence[Commit],
     table: str,
+    engine: str,
     *,
     everything: bool = False,
     unrecorded: bool = False,
 ) -> Scope:
-    """The rows to check at `version`. `commits` are the log's commits after the last run's version; `table` is `pipeline.table`.
+    """The rows to check at `version` with `engine`. `commits` are the log's commits after the last run's; `table` is `pipeline.table`.
 
     `unrecorded`: nothing says what earlier runs found, so a pass of new rows alone would say too much.
     """
@@ -84,6 +86,8 @@ def decide(
         return whole("the table was recreated since")
     if last.suite_hash != suite_hash:
         return whole("the suite has changed since")
+    if last.engine != engine:
+        return whole(f"the last one was done by {last.engine}, this one by {engine}")
     if last.version > version:
         return whole("the table was rewound since")
     since = [commit for commit in commits if last.version < commit.version <= version]

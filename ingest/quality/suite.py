@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import sqlglot
-from pyspark.sql import types as T
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from ingest.contract.columns import target_fields
+from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract, check_suites
 from ingest.contract.problem import numbered
 from ingest.contract.row_rule_words import BARE_WORDS
+from ingest.contract.sql_type import Field, Struct
 from ingest.quality import gx
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
@@ -67,6 +67,11 @@ class Expected:
     exact: bool
     open_ended: bool
     config: Mapping[str, Any]
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns and fields that it reads by name, also those of its row condition."""
+        return (*self.columns, *_conditioned(self.kwargs.get("row_condition")))
 
     def touches(self, names: Iterable[str]) -> bool:
         """Whether it may read one of these top-level columns."""
@@ -136,7 +141,7 @@ def _read(project: Path, contract: Contract, problems: list[str]) -> Suite | Non
         return None
     if not configs:
         problems.append(f"{path}: contains no expectation")
-    known = _paths(T.StructType(target_fields(contract)))
+    known = _paths(target_columns(contract))
     expectations = []
     for number, config in enumerate(configs):
         where = f"{path} expectations[{number}]"
@@ -156,7 +161,8 @@ def _problems(config: Mapping[str, Any], known: set[str]) -> Iterator[str]:
     if (problem := gx.problem_of(config)) is not None:
         yield f"{kind}: {problem}"
         return
-    for column in [*_columns(kwargs), *_conditioned(kwargs.get("row_condition"))]:
+    roots = [name.split(".")[0] for name in _conditioned(kwargs.get("row_condition"))]
+    for column in [*_columns(kwargs), *roots]:
         if column.lower() not in known:
             near = get_close_matches(column.lower(), known, 1, 0.5)
             yield f"{kind}: the table has no column {column}" + (f" (is {near[0]} meant?)" if near else "")
@@ -194,14 +200,14 @@ def _columns(kwargs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _conditioned(condition: object) -> Iterator[str]:
-    """The columns of a row condition in GX's object form, GX's text form (`col("a") > 1`) or Spark's SQL; of structs the root column."""
+    """The columns of a row condition in GX's object form, GX's text form (`col("a") > 1`) or Spark's SQL (of structs the root column)."""
     if isinstance(condition, dict):
         if isinstance(column := condition.get("column"), dict):
-            yield str(column.get("name")).split(".")[0]
+            yield str(column.get("name"))
         for each in (*(condition.get("conditions") or ()), condition.get("pass_through_filter")):
             yield from _conditioned(each)
     elif isinstance(condition, str) and (named := re.findall(r"""\bcol\(\s*["'](.+?)["']\s*\)""", condition)):
-        yield from (name.split(".")[0] for name in named)
+        yield from named
     elif isinstance(condition, str):
         try:
             tree = sqlglot.parse_one(condition, read="spark")
@@ -211,12 +217,12 @@ def _conditioned(condition: object) -> Iterator[str]:
         yield from (name for name in roots if name.lower() not in BARE_WORDS)
 
 
-def _paths(kind: T.StructType, before: str = "") -> set[str]:
+def _paths(fields: Iterable[Field], before: str = "") -> set[str]:
     """Every column and field of a struct, in lower case: names are compared without case, as Delta does."""
     found = set()
-    for each in kind.fields:
+    for each in fields:
         path = f"{before}{each.name.lower()}"
         found.add(path)
-        if isinstance(each.dataType, T.StructType):
-            found |= _paths(each.dataType, f"{path}.")
+        if isinstance(each.type, Struct):
+            found |= _paths(each.type.fields, f"{path}.")
     return found

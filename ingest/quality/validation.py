@@ -1,55 +1,47 @@
-"""A validation run of one table: its scope, the suite through GX, pages, and one row per expectation in the quality table."""
+"""A validation run of one table: its scope and engine, the suite through GX, pages, and one row per expectation in the quality table."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from ingest.contract.columns import event_id_columns, target_columns
-from ingest.contract.sql_type import ddl
-from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, asked, engine_for
 from ingest.delta.log_errors import table_missing
+from ingest.delta.table_state import TableState
 from ingest.ledger.books import read_books
-from ingest.quality import audited_version, gx, pages
+from ingest.quality import audited_version, engine_choice, gx, pages
 from ingest.quality.audited_version import AuditState
 from ingest.quality.control_total import TotalLine, Totals, control_totals, lines
-from ingest.quality.scope import Last, Scope, Slice, decide
+from ingest.quality.quality_table import append_quality, last_run
+from ingest.quality.scope import Scope, decide
 from ingest.quality.suite import Expected, Suite
-from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
+from ingest.quality.suite_run import Rows, SuiteRun, binary_columns, shown_ids
+from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns
 from ingest.run import table_lock
 from ingest.runtime.files import files_of, is_local, refused_access
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account
 
-POSITION = ("_source", "_partition", "_offset")
-# Enough to find the cause. A person can write the query that finds all of the rows.
-SAMPLES_MAX = 10
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is lost with the machine; the results stay in the table `quality`"
 NOT_RENDERED = "none: Great Expectations could not render it; the results are in the table `quality`"
-# Event id types that GX's JSON preserves. It turns a DECIMAL into a float and a TIMESTAMP into a local time, and fails on BINARY.
-REPORTED = frozenset(("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE"))
-# GX computes the row count in one job with other figures.
-_COUNT: dict[str, Any] = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
-COUNT = Expected(-1, _COUNT["type"], _COUNT["kwargs"], "info", (), whole=True, exact=False, open_ended=False, config=_COUNT)
 
 
 @dataclass(frozen=True)
 class Checked:
     """A validation run of one table; `page` is its Data Docs page, if one was written, `page_note` a note about it for the user.
 
-    `totals` are the control totals, if figures were given. `state` is the audited version after the run.
+    `totals` are the control totals, if figures were given. `state` is the audited version after the run. `engine` is `duckdb` or `spark`.
     """
 
     table: str
@@ -60,6 +52,7 @@ class Checked:
     seconds: float
     totals: tuple[TotalLine, ...] = ()
     state: AuditState = field(default_factory=AuditState)
+    engine: str = "duckdb"
 
     @property
     def failed(self) -> tuple[QualityRow, ...]:
@@ -79,23 +72,28 @@ class Checked:
 
 
 def check(
-    session: SparkSession,
+    spark: Callable[[], SparkSession],
     suite: Suite,
     places: Places,
     *,
     everything: bool = False,
     at_work: bool = False,
     figures: Mapping[str, Totals] | None = None,
+    with_spark: bool = False,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Checked:
     """Validate the target with `suite`: all rows (`everything`), or those that were added since the last run.
 
-    `at_work` is for a check during a run: expectations that always cover the whole table are left out, unless all rows are checked
-    anyway, and a page is written only if something failed. With `figures` the control totals of the same version are compared, too. A
-    check that passes makes its version the audited one, unless it was done at work; a failed one may hold that back.
-    Raises InvalidInput TABLE_MISSING, Refused LOCKED, InvalidEnvironment AUDITED_DAMAGED.
+    `spark` gives the session, and is called only if one is needed: because the caller wants it (`with_spark`), or DuckDB would not do
+    (`engine_choice`); then `say` gets the reason first. `at_work` is for a check during a run: expectations that always cover the whole
+    table are left out, unless all rows are checked anyway, and a page is written only if something failed. With `figures` the control
+    totals of the same version are compared, too. A check that passes makes its version the audited one, unless it was done at work; a
+    failed one may hold that back. Raises InvalidInput TABLE_MISSING, DUCKDB_ROWS_INVALID, Refused LOCKED, InvalidEnvironment
+    AUDITED_DAMAGED.
     """
     started, run_at = time.monotonic(), datetime.now(UTC)
     contract = suite.contract
+    session = spark() if with_spark or not is_local(places.lake) else None
     files = files_of(places.lake, session)
     log = DeltaLog(files, places.target)
     state = log.state()
@@ -105,20 +103,69 @@ def check(
     since = log.since(last.version) if last is not None else []
     # A hold must outlive its record: if the folder was lost or moved away, the rows that failed are checked again.
     unrecorded = not at_work and contract.quality in audited_version.HOLDING and audited_version.unrecorded(files, places)
-    scope = decide(last, state.version, state.id, suite.hash, since, contract.name, everything=everything, unrecorded=unrecorded)
-    target = session.read.format("delta").option("versionAsOf", scope.version).load(places.target)
-    frames = {"whole": target, "new": target.where(_inside(scope.slices))}
+
+    def scope_of(engine: str) -> Scope:
+        given = (last, state.version, state.id, suite.hash, since, contract.name, engine)
+        return decide(*given, everything=everything, unrecorded=unrecorded)
+
+    here = is_local(places.lake) and not with_spark
+    chosen = _in_duckdb(suite, places, state, scope_of("duckdb"), say, at_work=at_work) if here else None
+    if chosen is None:
+        from ingest.quality.spark_rows import SparkRows
+
+        session = session or spark()
+        chosen = SparkRows(session, places.target, state.version)
+    try:
+        scope = scope_of(chosen.engine)
+        return _checked(session, suite, places, state, scope, chosen, at_work=at_work, figures=figures, started=started, run_at=run_at)
+    finally:
+        chosen.close()
+
+
+def _in_duckdb(
+    suite: Suite, places: Places, state: TableState, scope: Scope, say: Callable[[str], object], *, at_work: bool
+) -> Rows | None:
+    """The rows in DuckDB; None if Spark has to check them, after `say` got the reason."""
+    because, rows = engine_choice.spark_because(suite, state), None
+    if because is None:
+        rows = engine_choice.duckdb_rows(suite, state, places)
+        whole = scope.after is None or (not at_work and any(each.whole for each in suite.expectations))
+        because = engine_choice.too_many(rows.most(None if whole else scope.slices))
+    if because is None:
+        return rows
+    if rows is not None:
+        rows.close()
+    say(f"{suite.contract.name} is checked by Spark: {because}")
+    return None
+
+
+def _checked(
+    session: SparkSession | None,
+    suite: Suite,
+    places: Places,
+    state: TableState,
+    scope: Scope,
+    rows_of: Rows,
+    *,
+    at_work: bool,
+    figures: Mapping[str, Totals] | None,
+    started: float,
+    run_at: datetime,
+) -> Checked:
+    contract, files = suite.contract, files_of(places.lake, session)
+    views = {"whole": None, "new": scope.slices}
     if at_work and scope.after is not None:
-        del frames["whole"]
+        del views["whole"]
     if not scope.slices:
-        del frames["new"]
-    work = _Work(gx.Runner(contract.name), shown_ids(suite), binary_columns(suite))
+        del views["new"]
+    work = SuiteRun(rows_of, gx.Runner(contract.name, rows_of.database), shown_ids(suite), binary_columns(suite))
     results: list[tuple[Expected, str, dict[str, Any]]] = []
-    for covered, frame in frames.items():
+    for covered, slices in views.items():
         chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
         counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
         parameters = {"ledger_rows": ledger_rows(session, places, scope.version)} if counted else {}
-        found = all_scrubbed(work.validate(chosen, frame, parameters), work.ids, suite.sensitive)
+        view = rows_of.view(covered, slices) if chosen else None
+        found = all_scrubbed(work.validate(chosen, view, parameters), work.ids, suite.sensitive)
         results += [(expected, covered, result) for expected, result in found]
     results.sort(key=lambda each: each[0].number)
     run_id = f"{run_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
@@ -140,6 +187,7 @@ def check(
             sensitive=expected.touches(suite.sensitive),
             page=None,
             gx_version=installed("great-expectations"),
+            engine=rows_of.engine,
             **as_columns(expected, result),
         )
         for expected, covered, result in results
@@ -149,14 +197,21 @@ def check(
         at = At(places.target, scope.version)
         compared = lines(contract, asked(places.target, session, lambda engine: control_totals(engine, contract, at)), figures)
     page, note = None, None
-    outcome = Checked(contract.name, scope, tuple(rows), None, None, 0.0, tuple(compared))
+    outcome = Checked(contract.name, scope, tuple(rows), None, None, 0.0, tuple(compared), engine=rows_of.engine)
     if not outcome.passed and contract.quality in audited_version.HOLDING:
         # Before the results: the next check covers rows again only if these are not stored, and it must not pass without them.
         audited_version.failed(files, places, state.snapshot, run_id, why_failed(outcome))
     if rows:
         with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
             if not at_work or not all(row.success for row in rows):
-                meta = {"batch_spec": {"table": places.target, "data_asset_name": f"version {scope.version}", **_described(scope)}}
+                meta = {
+                    "batch_spec": {
+                        "table": places.target,
+                        "data_asset_name": f"version {scope.version}",
+                        **_described(scope),
+                        "engine": rows_of.engine,
+                    }
+                }
                 shown = [result for _, _, result in results]
                 configs = [each.config for each in suite.expectations]
                 folder = pages_folder(places)
@@ -169,7 +224,7 @@ def check(
                 except Exception as error:  # e.g. GX fails on a foreign file in its folder
                     note = f"{NOT_RENDERED} ({type(error).__name__})"
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
-            commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
+            append_quality(session, contract, places, rows)
     if outcome.passed and not at_work:
         audited_version.passed(files, places, state.snapshot, run_id)
     audited, seconds = audited_version.audit_state(files, places), time.monotonic() - started
@@ -191,80 +246,6 @@ def ledger_rows(session: SparkSession | None, places: Places, version: int) -> i
     """
     engine = engine_for(places.target, session)
     return account(engine, places, read_books(engine, places, version)).expected_rows
-
-
-def last_run(session: SparkSession, places: Places) -> Last | None:
-    """The newest validation run in which every expectation could be evaluated; None if there is none."""
-    if not DeltaLog(files_of(places.lake, session), places.quality).exists():
-        return None
-    rows = session.read.format("delta").load(places.quality)
-    runs = rows.groupBy("run_id", "run_at", "version_to", "target_id", "suite_hash").agg(F.count("exception").alias("exceptions"))
-    newest = runs.where("exceptions = 0").orderBy(F.desc("run_at")).first()
-    return None if newest is None else Last(newest["version_to"], newest["target_id"], newest["suite_hash"])
-
-
-@dataclass(frozen=True)
-class _Work:
-    """Expectations on frames, in the fewest jobs that GX allows. `ids` are the columns that name a row, `binary` those with bytes."""
-
-    runner: gx.Runner
-    ids: tuple[str, ...]
-    binary: frozenset[str] = frozenset()
-
-    def validate(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any]) -> list[tuple[Expected, dict[str, Any]]]:
-        """GX's results, not scrubbed yet.
-
-        To report figures, GX searches for unexpected values with one job per expectation, even if there are none. So expectations that
-        judge rows and allow no exception first run for yes or no, all in one job. Those that fail run again for figures and ids.
-        """
-        if not chosen:
-            return []
-        frame = self._narrow(chosen, frame)
-        exact = [each for each in chosen if each.exact]
-        others = [each for each in chosen if not each.exact]
-        *figures, count = self._run([*others, COUNT], frame, parameters, gx.SUMMARY)
-        answers = self._run(exact, frame, parameters, gx.BOOLEAN)
-        refused = [each for each, raw in zip(exact, answers, strict=True) if not raw["success"]]
-        again = self._run(refused, frame, parameters, gx.SUMMARY)
-        rows = int(count["result"]["observed_value"])
-        found = [(each, passed(raw, rows)) for each, raw in zip(exact, answers, strict=True) if raw["success"]]
-        return [*zip(others, figures, strict=True), *found, *zip(refused, again, strict=True)]
-
-    def _run(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any], form: str) -> list[dict[str, Any]]:
-        """GX's results in their order. Expectations that may read bytes run without values: on bytes GX fails with the whole run."""
-        found: dict[int, dict[str, Any]] = {}
-        for values in (True, False):
-            part = [each for each in chosen if each.touches(self.binary) != values]
-            configs = [each.config for each in part]
-            raws = self.runner.run(configs, frame, parameters, form=form, index=self.ids, samples=SAMPLES_MAX, values=values)
-            found |= {each.number: raw for each, raw in zip(part, raws, strict=True)}
-        return [found[each.number] for each in chosen]
-
-    def _narrow(self, chosen: Sequence[Expected], frame: DataFrame) -> DataFrame:
-        """Only the columns that are checked or shown, so that Parquet reads no others; all columns if an expectation may read any."""
-        if any(each.open_ended for each in chosen):
-            return frame
-        wanted = {column.split(".")[0].lower() for each in chosen for column in each.columns} | {name.lower() for name in self.ids}
-        return frame.select(*(f"`{name}`" for name in frame.columns if name.lower() in wanted))
-
-
-def shown_ids(suite: Suite) -> tuple[str, ...]:
-    """The columns that name a row in samples: the event id, or the position if the id is sensitive or of a type not in REPORTED."""
-    ids = event_id_columns(suite.contract)
-    types = {each.name: each.type.kind for each in target_columns(suite.contract)}
-    return ids if not set(ids) & suite.sensitive and all(types.get(name) in REPORTED for name in ids) else POSITION
-
-
-def binary_columns(suite: Suite) -> frozenset[str]:
-    """The columns that contain bytes, directly or in a nested field."""
-    return frozenset(each.name for each in target_columns(suite.contract) if "BINARY" in ddl(each.type, comments=False))
-
-
-def _inside(slices: Sequence[Slice]) -> Column:
-    found = F.lit(False)
-    for each in slices:
-        found |= (F.col("_epoch") == each.epoch) & F.col("_batch").between(each.first, each.last)
-    return found
 
 
 def _described(scope: Scope) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class QualityRow:
     `version_from` (NULL for the whole table) up to `version_to`, versions of the target with id `target_id`. `column` joins several names
     by commas. `arguments`, `observed`, `unexpected_values` and `samples` are JSON. `samples` lists the event ids of some unexpected rows
     (positions if the id is sensitive). `unexpected_percent` is of the rows that have a value, 0 to 100. `exception` says why an
-    expectation could not be evaluated: it counts as failed, and the next run does not start from this one.
+    expectation could not be evaluated: it counts as failed, and the next run does not start from this one. `engine`: `duckdb` or `spark`.
     """
 
     schema_version: int
@@ -78,6 +78,7 @@ class QualityRow:
     exception: str | None
     page: str | None
     gx_version: str
+    engine: str
 
 
 def passed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ingest.batch.batch import BatchReport
 from ingest.ledger.projection import APPEND_EVERY_S
@@ -23,6 +22,9 @@ from ingest.runtime import spark
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.places import Places
 from ingest.runtime.printable import printable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The longest pause while an expectation of the suite cannot be evaluated: until it is fixed, every check costs more than the last.
 BROKEN_EVERY_S = 3600.0
@@ -65,7 +67,7 @@ class CheckSchedule:
         if suite is None:
             return None
         try:
-            checked = check(session, suite, places, at_work=at_work)
+            checked = check(lambda: session, suite, places, at_work=at_work)
         except Exception as error:
             if spark.jvm_exit(session) is not None:
                 raise

@@ -182,8 +182,8 @@ class Maintenance:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """The quality table has a lock of its own: a check appends to it beside a run, through Spark."""
-        if name != "quality" or self.upkeep is None:
+        """The quality table has a lock of its own: a check appends to it beside a run."""
+        if name != "quality":
             yield
             return
         with table_lock.alone(self._spark, self.places.lake, f"{self.places.root}/.quality"):

@@ -63,6 +63,6 @@ def tables(spark: SparkSession, folder: Path) -> Made:
     )
     desk.process(desk.frame_of([]), gap=2)
     desk.table.epoch.finish()
-    check(spark, suite_of(desk, [{**COUNT, "kwargs": {"value": 1}}]), desk.places)
-    check(spark, suite_of(desk, [UNIQUE, AMOUNT, TOO_MANY]), desk.places)
+    check(lambda: spark, suite_of(desk, [{**COUNT, "kwargs": {"value": 1}}]), desk.places)
+    check(lambda: spark, suite_of(desk, [UNIQUE, AMOUNT, TOO_MANY]), desk.places)
     return desk, catalog([desk.contract], desk.places.lake, LocalFiles())

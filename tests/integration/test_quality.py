@@ -61,7 +61,7 @@ def outside_connections() -> Iterator[list[str]]:
 
 
 def checked(desk: Desk, suite: Suite, **more: Any) -> Checked:
-    return check(desk.session, suite, desk.places, **more)
+    return check(lambda: desk.session, suite, desk.places, **more)
 
 
 def quality(desk: Desk) -> list[Row]:
@@ -127,13 +127,13 @@ def test_failures_name_their_event_ids_and_only_critical_ones_fail_the_check(
     assert found.page is not None
     assert "lost" in found.page.read_text(encoding="utf-8")
     capfd.readouterr()
-    assert check_all(table.session, [(suite, table.places)], everything=True, as_json=False) == 1
+    assert check_all(lambda: table.session, [(suite, table.places)], everything=True, as_json=False) == 1
     output = capfd.readouterr().out
     assert "t.events: FAILED (0 of 2 expectations; all rows at version 3 (asked for)" in output
     assert "! critical: expect_column_values_to_be_in_set (status): 1 of 11 rows, such as bad" in output
     assert "/docs/t/events/validations/" in output
     # A failure below severity critical is reported, but the exit code is 0.
-    assert check_all(table.session, [(suite_of(table, [AMOUNT]), table.places)], everything=True, as_json=True) == 0
+    assert check_all(lambda: table.session, [(suite_of(table, [AMOUNT]), table.places)], everything=True, as_json=True) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["schema"], document["ok"]) == ("oncelake/check/1", True)
     assert document["tables"][0]["expectations"][0]["samples"] == [{"id": "low"}]
@@ -366,7 +366,7 @@ def test_a_failed_check_holds_the_audited_version_back_even_if_it_is_killed_befo
     figures: dict[str, Totals] = {"amounts": {(day, ("paid",)): Sums(None, {"amount": Decimal(4)})}}
     assert checked(table, suite_of(table, [STATUS], control_totals=[total]), figures=figures).passed is False
     assert audited() == (second, False), "the suite passes, but a control total differs"
-    assert check_all(table.session, [(suite, table.places)], everything=False, as_json=True, figures={"t.events": figures}) == 1
+    assert check_all(lambda: table.session, [(suite, table.places)], everything=False, as_json=True, figures={"t.events": figures}) == 1
     document = json.loads(capfd.readouterr().out)["tables"][0]
     assert (document["ok"], document["totals"][0]["difference"], document["held"]["version"]) == (False, "-1", table.log().newest())
     third = table.log().newest()

@@ -43,7 +43,7 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     table = Desk(spark, contract({**COLUMNS, "channel": "STRING"}), tmp_path_factory.mktemp("seen"))
     good = [order(f"a{n}", status="paid", amount=n, name="x", channel=("web", "app")[n % 2]) for n in range(9)]
     table.batch(*good, order("bad", status=SCRIPT, amount=1, name="x"), order("worse", status="lost", amount=-3, name="x"))
-    found = check(table.session, suite_of(table, [UNIQUE, COUNT, STATUS, AMOUNT, MIX, BROKEN]), table.places)
+    found = check(lambda: table.session, suite_of(table, [UNIQUE, COUNT, STATUS, AMOUNT, MIX, BROKEN]), table.places)
     rows = table.session.read.format("delta").load(table.places.quality).orderBy("number").collect()
     return table, found, rows
 
@@ -140,14 +140,14 @@ def test_results_are_kept_if_gx_cannot_render_their_page(
     table = desk(COLUMNS)
     table.batch(order("a", status="lost"))
     monkeypatch.setitem(pages.TABLE, "class_name", "PageView")  # a class that renders no table
-    found = check(table.session, suite_of(table, [STATUS]), table.places)
+    found = check(lambda: table.session, suite_of(table, [STATUS]), table.places)
     assert found.page is None
     (row,) = table.session.read.format("delta").load(table.places.quality).collect()
     assert (row["success"], row["page"]) == (False, None)
     print_checked(found)
     assert "page: none: Great Expectations could not render it" in capsys.readouterr().out
     (pages_folder(table.places) / "results" / "mine.json").write_text("{}")  # a file that GX mistakes for one of its own
-    found = check(table.session, suite_of(table, [STATUS]), table.places, everything=True)
+    found = check(lambda: table.session, suite_of(table, [STATUS]), table.places, everything=True)
     assert (found.page, table.session.read.format("delta").load(table.places.quality).count()) == (None, 2)
     assert found.page_note is not None and found.page_note.startswith("none: Great Expectations could not render it")
 
@@ -161,14 +161,14 @@ def test_pages_of_a_remote_lake_are_reported_as_stored_on_this_machine_only(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "is_local", lambda location: False)
     monkeypatch.setattr("ingest.runtime.places.is_local", lambda location: False)
-    found = check(table.session, suite_of(table, [STATUS]), table.places)
+    found = check(lambda: table.session, suite_of(table, [STATUS]), table.places)
     assert found.page is not None and found.page.is_relative_to(tmp_path / "data_docs" / "t" / "events")
     print_checked(found)
     assert "(on this machine's disk, since the lake is elsewhere: it is lost with the machine;" in capsys.readouterr().out
     # If the working folder is not writable, the results are stored anyway.
     shutil.rmtree(tmp_path / "data_docs")
     (tmp_path / "data_docs").write_text("a file")
-    found = check(table.session, suite_of(table, [STATUS]), table.places, everything=True)
+    found = check(lambda: table.session, suite_of(table, [STATUS]), table.places, everything=True)
     assert (found.page, table.session.read.format("delta").load(table.places.quality).count()) == (None, 2)
     print_checked(found)
     assert f"page: none: {tmp_path}/data_docs/t/events cannot be written (Not a directory)" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from ingest.quality.validation import Checked
 
 pytestmark = pytest.mark.unit
 
-LAST = Last(3, "table", "suite")
+LAST = Last(3, "table", "suite", "duckdb")
 
 
 SNAPSHOT = Snapshot("table", 3, "stamp")
@@ -32,7 +32,7 @@ def commit(
 
 def scope(*commits: Commit, version: int | None = None, **more: bool) -> tuple[str, tuple[Slice, ...], str]:
     newest = version if version is not None else (commits[-1].version if commits else 3)
-    found = decide(LAST, newest, "table", "suite", commits, "t.events", **more)
+    found = decide(LAST, newest, "table", "suite", commits, "t.events", "duckdb", **more)
     return found.name, found.slices, found.why
 
 
@@ -76,10 +76,11 @@ def test_a_gap_in_the_log_widens_the_scope_to_the_whole_table() -> None:
 
 
 def test_another_table_or_suite_an_older_version_or_no_last_run_covers_the_whole_table() -> None:
-    assert decide(LAST, 3, "other", "suite", (), "t.events").name == "whole"
-    assert decide(LAST, 3, "table", "other", (), "t.events").name == "whole"
-    assert decide(LAST, 2, "table", "suite", (), "t.events").name == "whole"
-    assert decide(None, 3, "table", "suite", (), "t.events").name == "whole"
+    assert decide(LAST, 3, "other", "suite", (), "t.events", "duckdb").name == "whole"
+    assert decide(LAST, 3, "table", "other", (), "t.events", "duckdb").name == "whole"
+    assert decide(LAST, 2, "table", "suite", (), "t.events", "duckdb").name == "whole"
+    assert decide(None, 3, "table", "suite", (), "t.events", "duckdb").name == "whole"
+    assert decide(LAST, 3, "table", "suite", (), "t.events", "spark").why == "the last one was done by duckdb, this one by spark"
     assert scope(everything=True)[0] == "whole"
     assert scope(unrecorded=True)[0] == "whole"
 
