@@ -72,21 +72,26 @@ class DuckDBRows:
 
     def most(self, slices: Sequence[Slice] | None) -> int:
         """The rows of the files that can contain rows of these slices (None: of all files). It is never too low."""
-        return sum(self._rows(file) for file in self._files if _can_contain(file, slices))
+        files = self._of(slices)
+        return sum(file.rows if file.rows is not None else int(pq.read_metadata(self._path(file)).num_rows) for file in files)
 
-    def _rows(self, file: DataFile) -> int:
-        return file.rows if file.rows is not None else int(pq.read_metadata(self._path(file)).num_rows)
+    def paths(self, slices: Sequence[Slice] | None) -> list[str]:
+        """The files that can contain rows of these slices (None: all files), as DuckDB wants their paths: with signs of globs escaped."""
+        return [glob.escape(self._path(file)) for file in self._of(slices)]
+
+    def _of(self, slices: Sequence[Slice] | None) -> list[DataFile]:
+        return [file for file in self._files if _can_contain(file, slices)]
 
     def _path(self, file: DataFile) -> str:
         return os.path.join(self._folder, file.path)
 
     def view(self, name: str, slices: Sequence[Slice] | None) -> str:
         """Make a view of the rows of these slices (None: of all rows); returns its name."""
-        files = [file for file in self._files if _can_contain(file, slices)]
+        files = self._of(slices)
         nothing = ", ".join(f"NULL::{duckdb_type(field['type'])} AS {_name(field['name'])}" for field in self._fields)
         rows = f"SELECT * FROM (SELECT {nothing}) WHERE false"
         if files:
-            paths = ", ".join(_text(glob.escape(self._path(file))) for file in files)
+            paths = ", ".join(map(_text, self.paths(slices)))
             found = f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false, filename = {FILE!r})"
             joined = f" JOIN {self._partitions(name, files)} USING ({FILE})" if self._partition_by else ""
             rows += f" UNION ALL BY NAME SELECT * FROM {found}{joined}"

@@ -1,4 +1,4 @@
-"""A first suite from the data of a table: types, nulls, ranges, small value sets, unique ids; for a person to prune."""
+"""A first suite from the data of a table: nulls, ranges, small value sets, unique ids; for a person to prune."""
 
 from __future__ import annotations
 
@@ -87,7 +87,6 @@ def _of_the_table(contract: Contract) -> Iterator[dict[str, Any]]:
 
 def _of(field: T.StructField, profile: Row, sets: Row | None, few: list[str], *, hidden: bool) -> Iterator[dict[str, Any]]:
     name, rows, held = field.name, profile["rows"], profile[f"held {field.name}"]
-    yield _config("expect_column_values_to_be_of_type", "critical", column=name, type_=type(field.dataType).__name__)
     if held == rows:
         yield _config("expect_column_values_to_not_be_null", "warning" if field.nullable else "critical", column=name)
     elif held:

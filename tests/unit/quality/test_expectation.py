@@ -11,7 +11,7 @@ import pytest
 
 from ingest.contract.definition import load_contracts
 from ingest.quality.suite import load_suites
-from ingest.quality.validation import POSITION, binary_columns, shown_ids
+from ingest.quality.suite_run import POSITION, binary_columns, shown_ids
 from tests.unit.quality.suite_scene import contract_of, expected_of, problems, write
 
 pytestmark = pytest.mark.unit

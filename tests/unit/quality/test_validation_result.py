@@ -93,7 +93,7 @@ def test_an_exception_that_gx_also_reports_for_another_column_is_hidden_there_to
 
 
 def row(**changed: Any) -> QualityRow:
-    texts = dict.fromkeys(("run_id", "pipeline", "table", "suite", "suite_hash", "contract_hash", "target_id", "gx_version"), "x")
+    texts = dict.fromkeys(("run_id", "pipeline", "table", "suite", "suite_hash", "contract_hash", "target_id", "gx_version", "engine"), "x")
     scope = {"version_from": None, "version_to": 1, "run_scope": "whole", "scope": "whole"}
     scope |= {"number": 0, "success": False, "sensitive": False}
     found: dict[str, Any] = {"expectation": "expect_x", "column": "name", "arguments": "{}", "severity": "critical", "samples": "[]"}
