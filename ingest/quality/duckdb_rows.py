@@ -22,7 +22,7 @@ from ingest.contract.sql_type import DeltaType
 from ingest.decode.partition_value import kind_of, value_of
 from ingest.delta.live_table import DataFile, files_at
 from ingest.delta.table_state import TableState
-from ingest.quality.engine_choice import duckdb_pattern
+from ingest.quality.duckdb_pattern import duckdb_pattern
 from ingest.quality.scope import Slice
 from ingest.quality.suite import Expected
 from ingest.runtime.canonical_json import read_json
@@ -32,7 +32,7 @@ TYPES = {
     **{"string": "VARCHAR", "boolean": "BOOLEAN", "byte": "TINYINT", "short": "SMALLINT", "integer": "INTEGER", "long": "BIGINT"},
     **{"float": "FLOAT", "double": "DOUBLE", "date": "DATE", "binary": "BLOB", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"},
 }
-# Java's RLIKE by the patterns of `engine_choice.duckdb_pattern`.
+# Java's RLIKE by the patterns of `duckdb_pattern`.
 RLIKE = (
     "CREATE MACRO rlike(text, patterns) AS CASE WHEN suffix(text, chr(13) || chr(10)) "
     "THEN regexp_matches(text, split_part(patterns, chr(0), 2)) ELSE regexp_matches(text, split_part(patterns, chr(0), 1)) END"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ingest.decode.rule_pattern import re2_patterns
 from ingest.decode.rule_refusal import RuleRaises, Untranslatable
 from ingest.delta.direct_fit import KNOWN, READER_VERSION
 from ingest.delta.table_state import TableState
+from ingest.quality.duckdb_pattern import duckdb_pattern
 from ingest.quality.suite import Expected, Suite
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ingest.quality.duckdb_rows import DuckDBRows
 
 VARIABLE, ROWS_MAX = "INGEST_DUCKDB_ROWS", 10_000_000
-# Between the two patterns of a regular expression; the second is for texts that end in CR LF (duckdb_rows.RLIKE).
-AFTER_CRLF = "\0"
 WHOLE = ("byte", "short", "integer", "long")
 FLOATING = ("float", "double")
 NUMBERS = (*WHOLE, *FLOATING, "decimal")
@@ -59,6 +57,8 @@ EQUAL: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("expect_column_pair_values_to_be_equal", "expect_column_pair_values_a_to_be_greater_than_b"), SIMPLE),
     "expect_column_kl_divergence_to_be_less_than": TEXT,
 }
+# Their bounds are values of the column; those of other types are numbers.
+BOUNDED = tuple(f"expect_column_{name}_to_be_between" for name in ("values", "min", "max"))
 ARGUMENTS = frozenset(
     {
         *("column", "column_A", "column_B", "column_list", "mostly", "row_condition", "condition_parser", "min_value", "max_value"),
@@ -140,15 +140,13 @@ def _unequal(expected: Expected, field: Callable[[str], Field]) -> str | None:
             return "has a row condition in SQL, or on a column that is neither number, text, date nor BOOLEAN"
         if expected.type == "expect_compound_columns_to_be_unique":
             return "has a row condition"
-    return _unequal_values(kwargs, kinds[0] if kinds else "long")
-
-
-def _unequal_values(kwargs: Mapping[str, Any], kind: str) -> str | None:
-    members, bounds = kwargs.get("value_set"), [kwargs.get("min_value"), kwargs.get("max_value")]
+    kind = kinds[0] if kinds else ""
+    bounds = [kwargs.get("min_value"), kwargs.get("max_value")] if expected.type in BOUNDED else []
+    members = kwargs.get("value_set")
     if members is not None and not (isinstance(members, list) and all(_is_of(kind, each) for each in members)):
         return f"has a value in its set that is no {kind.upper()}"
-    if kind in (*DAY, *TIME) and not all(each is None or isinstance(each, dict) or _is_of(kind, each) for each in bounds):
-        return "has a bound that is no time without a zone"
+    if not all(each is None or isinstance(each, dict) or _is_of(kind, each) for each in bounds):
+        return f"has a bound that is no {kind.upper()}, or one with a zone"
     patterns = kwargs.get("regex_list") or [kwargs["regex"]] if "regex" in kwargs or "regex_list" in kwargs else []
     try:
         for pattern in patterns:
@@ -164,14 +162,6 @@ def _is_of(kind: str, value: Any) -> bool:
     if kind in ("string", "boolean"):
         return isinstance(value, str if kind == "string" else bool)
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def duckdb_pattern(pattern: Any) -> str:
-    """A regular expression for DuckDB's macro `rlike`. Raises Untranslatable, RuleRaises."""
-    if not isinstance(pattern, str) or AFTER_CRLF in pattern:
-        raise Untranslatable("a pattern that is no text, or has the character NUL")
-    usual, after_crlf = re2_patterns(pattern)
-    return usual + AFTER_CRLF + (after_crlf or usual)
 
 
 def duckdb_rows(suite: Suite, state: TableState, places: Places) -> DuckDBRows:

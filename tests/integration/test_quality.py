@@ -257,7 +257,7 @@ def test_sensitive_values_appear_in_no_page_and_no_result(
     ]
     on_name = {"column": "name"}
     some = {"row_condition": 'col("name") == "q"', "condition_parser": "great_expectations"}
-    # DuckDB's message quotes the value that is no number; in Spark it is NULL.
+    # DuckDB refuses to compare a text with a number; in Spark that is NULL.
     raising = {"row_condition": 'col("name") > 5', "condition_parser": "great_expectations"}
     suite = suite_of(
         table,

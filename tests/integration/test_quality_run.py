@@ -53,7 +53,7 @@ def project_of(one: Lane, folder: Path, quality: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("quality", ["report", "stop"])
+@pytest.mark.parametrize(("quality", "engine"), [("report", "duckdb"), ("stop", "spark")])
 def test_rows_are_checked_while_the_stream_runs(
     lane: Callable[..., Lane],
     one_session: None,
@@ -61,15 +61,18 @@ def test_rows_are_checked_while_the_stream_runs(
     capfd: pytest.CaptureFixture[str],
     tmp_path: Path,
     quality: str,
+    engine: str,
 ) -> None:
+    if engine == "spark":
+        monkeypatch.setenv("INGEST_DUCKDB_ROWS", "0")
     one = lane(COLUMNS)
     one.send(order("a1", status="paid"), order("a2", status="placed"))
     seen: list[tuple[Checked, str]] = []
     watches: list[CheckSchedule] = []
     make = verb._watch
 
-    def eager(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> CheckSchedule:
-        watch = make(project, contracts, quiet=quiet)
+    def eager(project: Path, contracts: Sequence[Contract], log_format: verb.LogFormat, *, quiet: bool) -> CheckSchedule:
+        watch = make(project, contracts, log_format, quiet=quiet)
         watch.every_s = 0.1  # a minute by default
         say = watch.on_checked
 
@@ -109,7 +112,11 @@ def test_rows_are_checked_while_the_stream_runs(
     errors = capfd.readouterr().err
     assert ("QUALITY_STOP" in errors and "rows such as bad" in errors) == (quality == "stop")
     rows = one.session.read.format("delta").load(one.places.quality).orderBy("run_at").collect()
-    assert [(row["success"], row["scope"]) for row in rows] == [(True, "whole"), (True, "whole"), (False, "new")]
+    assert [(row["success"], row["scope"], row["engine"]) for row in rows] == [
+        (True, "whole", engine),
+        (True, "whole", engine),
+        (False, "new", engine),
+    ]
 
 
 @pytest.mark.slow
