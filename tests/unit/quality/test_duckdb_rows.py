@@ -39,12 +39,10 @@ def rows_of(path: Path, *names: str) -> Iterator[DuckDBRows]:
         rows.close()
 
 
-def read(path: Path, *names: str, slices: Sequence[Slice] | None = None, order: str = "id") -> list[dict[str, Any]]:
+def read(path: Path, *names: str, slices: Sequence[Slice] | None = None) -> list[dict[str, Any]]:
     with rows_of(path, *names) as rows:
-        found: list[dict[str, Any]] = (
-            rows.connection.execute(f'FROM "{rows.view("v", slices)}" ORDER BY {order}').to_arrow_table().to_pylist()
-        )
-        return found
+        found: Any = rows.connection.execute(f'FROM "{rows.view("v", slices)}" ORDER BY id').to_arrow_table()
+        return list(found.to_pylist())
 
 
 def test_a_column_or_field_that_an_older_file_lacks_is_null(tmp_path: Path) -> None:

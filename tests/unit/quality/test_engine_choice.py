@@ -106,7 +106,7 @@ def test_a_pattern_that_java_and_re2_may_read_otherwise_takes_spark(tmp_path: Pa
 
 
 def test_two_spellings_of_a_column_take_spark(tmp_path: Path) -> None:
-    found = because(tmp_path, "column_mean_to_be_between", column="n", row_condition='col("N") > 1', **GX)
+    found = because(tmp_path, "column_mean_to_be_between", column="n", row_condition='col("N") > 1', condition_parser="great_expectations")
     assert found == "writes the column n as N"
 
 
