@@ -26,6 +26,7 @@ from ingest.quality.suite import Expected, Suite
 from ingest.quality.suite_run import Rows, SuiteRun, binary_columns, shown_ids
 from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns
 from ingest.run import table_lock
+from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of, is_local, refused_access
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account
@@ -126,15 +127,18 @@ def _in_duckdb(
     suite: Suite, places: Places, state: TableState, scope: Scope, say: Callable[[str], object], *, at_work: bool
 ) -> Rows | None:
     """The rows in DuckDB; None if Spark has to check them, after `say` got the reason."""
-    because, rows = engine_choice.spark_because(suite, state), None
+    because = engine_choice.spark_because(suite, state)
     if because is None:
-        rows = engine_choice.duckdb_rows(suite, state, places)
-        whole = scope.after is None or (not at_work and any(each.whole for each in suite.expectations))
-        because = engine_choice.too_many(rows.most(None if whole else scope.slices))
-    if because is None:
-        return rows
-    if rows is not None:
-        rows.close()
+        try:
+            rows = engine_choice.duckdb_rows(suite, state, places)
+        except InvalidInput as error:  # DIRECT_UNFIT, such as files in another store
+            because = error.found.rstrip(".")
+        else:
+            whole = scope.after is None or (not at_work and any(each.whole for each in suite.expectations))
+            because = engine_choice.too_many(rows.most(None if whole else scope.slices))
+            if because is None:
+                return rows
+            rows.close()
     say(f"{suite.contract.name} is checked by Spark: {because}")
     return None
 
