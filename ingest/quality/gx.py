@@ -108,7 +108,7 @@ class Runner:
 
     def __init__(self, name: str, database: str | None = None) -> None:
         """`database` is the name of DuckDB's database in memory (duckdb_dialect.py); None: for Spark."""
-        self._name = name
+        self._name, self._database = name, database
         sources = context().data_sources
         if database is None:
             self._source = sources.add_spark(name="delta", persist=False)
@@ -117,6 +117,12 @@ class Runner:
 
             self._source = sources.add_sql(name="delta", connection_string=f"{duckdb_dialect.NAME}:///{database}")
         self._runs = 0
+
+    def close(self) -> None:
+        """Close the connections to DuckDB, whose database in memory lasts as long as any of them. GX has two pools of them."""
+        if self._database is not None:
+            self._source.get_engine().dispose()
+            self._source.get_execution_engine().engine.dispose()
 
     def run(
         self,

@@ -6,6 +6,7 @@ import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, asked, engine_for
+from ingest.delta.direct_fit import unfit_because
 from ingest.delta.log_errors import table_missing
 from ingest.delta.table_state import TableState
 from ingest.ledger.books import read_books
@@ -27,7 +29,7 @@ from ingest.quality.suite_run import Rows, SuiteRun, binary_columns, shown_ids
 from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns
 from ingest.run import table_lock
 from ingest.runtime.errors import InvalidInput
-from ingest.runtime.files import files_of, is_local, refused_access
+from ingest.runtime.files import LocalFiles, files_of, is_local, refused_access
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account
 
@@ -128,6 +130,9 @@ def _in_duckdb(
 ) -> Rows | None:
     """The rows in DuckDB; None if Spark has to check them, after `say` got the reason."""
     because = engine_choice.spark_because(suite, state)
+    results = DeltaLog(LocalFiles(), places.quality).state()
+    if because is None and results is not None and (unfit := unfit_because(results)) is not None:
+        because = f"the table of its results {unfit}"
     if because is None:
         try:
             rows = engine_choice.duckdb_rows(suite, state, places)
@@ -162,15 +167,16 @@ def _checked(
         del views["whole"]
     if not scope.slices:
         del views["new"]
-    work = SuiteRun(rows_of, gx.Runner(contract.name, rows_of.database), shown_ids(suite), binary_columns(suite))
     results: list[tuple[Expected, str, dict[str, Any]]] = []
-    for covered, slices in views.items():
-        chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
-        counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
-        parameters = {"ledger_rows": ledger_rows(session, places, scope.version)} if counted else {}
-        view = rows_of.view(covered, slices) if chosen else None
-        found = all_scrubbed(work.validate(chosen, view, parameters), work.ids, suite.sensitive)
-        results += [(expected, covered, result) for expected, result in found]
+    with closing(gx.Runner(contract.name, rows_of.database)) as runner:
+        work = SuiteRun(rows_of, runner, shown_ids(suite), binary_columns(suite))
+        for covered, slices in views.items():
+            chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
+            counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
+            parameters = {"ledger_rows": ledger_rows(session, places, scope.version)} if counted else {}
+            view = rows_of.view(covered, slices) if chosen else None
+            found = all_scrubbed(work.validate(chosen, view, parameters), work.ids, suite.sensitive)
+            results += [(expected, covered, result) for expected, result in found]
     results.sort(key=lambda each: each[0].number)
     run_id = f"{run_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     rows = [
@@ -208,14 +214,8 @@ def _checked(
     if rows:
         with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
             if not at_work or not all(row.success for row in rows):
-                meta = {
-                    "batch_spec": {
-                        "table": places.target,
-                        "data_asset_name": f"version {scope.version}",
-                        **_described(scope),
-                        "engine": rows_of.engine,
-                    }
-                }
+                about = {"table": places.target, "data_asset_name": f"version {scope.version}", "engine": rows_of.engine}
+                meta = {"batch_spec": {**about, **_described(scope)}}
                 shown = [result for _, _, result in results]
                 configs = [each.config for each in suite.expectations]
                 folder = pages_folder(places)

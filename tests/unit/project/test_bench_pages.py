@@ -119,13 +119,10 @@ def test_the_numbers_for_scale_and_growth_on_the_page_of_costs_were_measured() -
 
 
 def test_the_durations_of_a_check_on_the_quality_page_were_measured() -> None:
-    result = result_of("quality")
-    assert (result["rows"], result["expectations"], result["of_all_rows"], result["persist"]) == (2_050_000, 10, 3, False)
     text = (PROJECT / "docs" / "how-to" / "quality.md").read_text(encoding="utf-8")
-    for row, rounds in (("all rows, warm", "whole"), ("three of all rows", "new"), ("the seven only", "at_work")):
-        warm = [each["seconds"] for each in result[rounds][1:]]
-        span = f"{min(warm)}" if min(warm) == max(warm) else f"{min(warm)}–{max(warm)}"
-        assert f"{row} | {span} |" in text
+    for each in result_of("quality")["sizes"]:
+        figures = (statistics.median(run[name] for run in each["runs"]) for name in ("wall_s", "processor_s", "memory_gb"))
+        assert f"| {each['rows']:,} | {each['engine']} | {' | '.join(f'{figure:.1f}' for figure in figures)} |" in text
 
 
 def test_the_speed_of_transactions_on_the_delivery_page_was_measured() -> None:

@@ -7,17 +7,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest.delta.delta_log import DeltaLog
+from ingest.quality import gx
 from ingest.quality.duckdb_rows import DuckDBRows
 from ingest.quality.scope import Slice
 from ingest.runtime.files import LocalFiles
@@ -99,6 +101,25 @@ def test_rows_are_counted_in_a_file_without_statistics(tmp_path: Path) -> None:
     commit.write_text("\n".join([*lines, add, ""]))
     with rows_of(tmp_path) as found:
         assert found.most((Slice(1, 2, 3),)) == 2
+
+
+def test_a_check_leaves_no_database_in_memory(tmp_path: Path) -> None:
+    """During a run that never ends, each check would leave one."""
+    write_deltalake(tmp_path, pa.table({"id": ["a", "b"]}))
+    with rows_of(tmp_path) as rows:
+        rows.view("v", None)
+        name = f":memory:{rows.database}"
+        config = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
+        with closing(gx.Runner("t", rows.database)) as runner:
+            (found,) = runner.run([config], "v", {}, form=gx.SUMMARY, index=("id",), samples=1)
+        assert found["success"]
+        assert count_views(name) == 1
+    assert count_views(name) == 0
+
+
+def count_views(name: str) -> int:
+    with closing(duckdb.connect(name)) as connection:
+        return len(connection.execute("SELECT 1 FROM duckdb_views() WHERE NOT internal").fetchall())
 
 
 ZONES = """

@@ -23,7 +23,8 @@ class OnPandas(gx.Runner):
     """The runner on a pandas frame, which needs no Spark. It handles GX's results in the same way."""
 
     def __init__(self) -> None:
-        self._name, self._runs, self._source = "t", 0, gx.context().data_sources.add_pandas(name="frames")
+        self._name, self._database, self._runs = "t", None, 0
+        self._source = gx.context().data_sources.add_pandas(name="frames")
 
 
 def test_unexpected_binary_values_do_not_end_the_run() -> None:
