@@ -63,7 +63,7 @@ class DuckDBDialect(PGDialect):
         ]
 
     def get_table_names(self, connection: Any, schema: str | None = None, **more: Any) -> Any:
-        return [name for (name,) in connection.exec_driver_sql("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()]
+        return [name for (name,) in connection.exec_driver_sql("SELECT table_name FROM information_schema.tables").fetchall()]
 
     get_view_names = get_table_names
 

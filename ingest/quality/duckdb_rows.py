@@ -1,4 +1,4 @@
-"""The rows of a Delta table as views in DuckDB, which reads the data files of one version itself, without Spark.
+"""The rows of a Delta table in DuckDB, which reads the data files of one version itself, without Spark.
 
 The views are made from the table's schema: a column that a file lacks is NULL, a partition column has its value from the log. A TIMESTAMP
 is a time of the machine's zone without a zone, as PySpark gives it. A field of a struct that the suite names is a column of that name.
@@ -6,7 +6,6 @@ is a time of the machine's zone without a zone, as PySpark gives it. A field of 
 
 from __future__ import annotations
 
-import glob
 import os
 import tempfile
 import uuid
@@ -39,6 +38,8 @@ RLIKE = (
 )
 # The column with the path of a row's file.
 FILE = "_read_from"
+# Each query on a view looks at every file again, for 0.25 ms. A suite has some thirty queries; a table reads its files once.
+FILES_MAX = 100
 # Where values may be written if the memory does not suffice. Nothing is fetched from anywhere.
 SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "parquet_metadata_cache": "true"}
 
@@ -46,7 +47,7 @@ SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions"
 class DuckDBRows:
     """The rows of the table at `path`, at the version of `state`. Close it at the end.
 
-    `names` are the columns and fields that a suite names, as it writes them; the views have columns of these names.
+    `names` are the columns and fields of structs that a check reads, as its suite writes them: the columns of the views.
     """
 
     engine = "duckdb"
@@ -76,8 +77,8 @@ class DuckDBRows:
         return sum(file.rows if file.rows is not None else int(pq.read_metadata(self._path(file)).num_rows) for file in files)
 
     def paths(self, slices: Sequence[Slice] | None) -> list[str]:
-        """The files that can contain rows of these slices (None: all files), as DuckDB wants their paths: with signs of globs escaped."""
-        return [glob.escape(self._path(file)) for file in self._of(slices)]
+        """The files that can contain rows of these slices (None: all). DuckDB takes a path with signs of a glob as it is."""
+        return [self._path(file) for file in self._of(slices)]
 
     def _of(self, slices: Sequence[Slice] | None) -> list[DataFile]:
         return [file for file in self._files if _can_contain(file, slices)]
@@ -86,7 +87,7 @@ class DuckDBRows:
         return os.path.join(self._folder, file.path)
 
     def view(self, name: str, slices: Sequence[Slice] | None) -> str:
-        """Make a view of the rows of these slices (None: of all rows); returns its name."""
+        """Make a view of the rows of these slices (None: of all rows), or a table of the rows of many files; returns its name."""
         files = self._of(slices)
         nothing = ", ".join(f"NULL::{duckdb_type(field['type'])} AS {_name(field['name'])}" for field in self._fields)
         rows = f"SELECT * FROM (SELECT {nothing}) WHERE false"
@@ -96,7 +97,8 @@ class DuckDBRows:
             joined = f" JOIN {self._partitions(name, files)} USING ({FILE})" if self._partition_by else ""
             rows += f" UNION ALL BY NAME SELECT * FROM {found}{joined}"
         where = " OR ".join(f"(_epoch = {each.epoch} AND _batch BETWEEN {each.first} AND {each.last})" for each in slices or ())
-        statement = f"CREATE VIEW {_name(name)} AS SELECT {', '.join(self._columns())} FROM ({rows})"
+        kind = "TABLE" if len(files) > FILES_MAX else "VIEW"
+        statement = f"CREATE {kind} {_name(name)} AS SELECT {', '.join(map(self._column, self._names))} FROM ({rows})"
         self.connection.execute(statement + (f" WHERE {where}" if where else ""))
         return name
 
@@ -111,18 +113,10 @@ class DuckDBRows:
         self.connection.from_arrow(pa.table(columns)).create(made)
         return made
 
-    def _columns(self) -> list[str]:
-        written = {name.lower(): name for name in self._names}
-        found = [self._as(_name(field["name"]), field["type"], written.get(field["name"].lower(), field["name"])) for field in self._fields]
-        for path in self._names:
-            if "." in path:
-                expression, kind, _ = resolved(self._fields, path)
-                found.append(self._as(expression, kind, path))
-        return found
-
-    def _as(self, expression: str, kind: DeltaType, name: str) -> str:
+    def _column(self, path: str) -> str:
+        expression, kind, _ = resolved(self._fields, path)
         value = f"timezone({_text(self._zone)}, {expression})" if kind == "timestamp" else expression
-        return f"{value} AS {_name(name)}"
+        return f"{value} AS {_name(path)}"
 
     def narrowed(self, view: str, names: set[str]) -> str:
         """The view: DuckDB reads only the columns that it needs."""

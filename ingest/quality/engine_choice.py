@@ -16,6 +16,7 @@ from ingest.delta.direct_fit import KNOWN, READER_VERSION
 from ingest.delta.table_state import TableState
 from ingest.quality.duckdb_pattern import duckdb_pattern
 from ingest.quality.suite import Expected, Suite
+from ingest.quality.suite_run import shown_ids
 from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.places import Places
@@ -103,7 +104,7 @@ def _of_the_suite(suite: Suite, state: TableState) -> Iterator[str]:
             duckdb_type(column["type"])
         except KeyError:
             yield f"the column {column['name']} has a type that DuckDB lacks"
-    written: dict[str, str] = {}
+    written = {name.lower(): name for name in shown_ids(suite)}
     for expected in suite.expectations:
         where = f"expectations[{expected.number}] of {suite.path}, {expected.type},"
         for name in expected.named:
@@ -165,10 +166,10 @@ def _is_of(kind: str, value: Any) -> bool:
 
 
 def duckdb_rows(suite: Suite, state: TableState, places: Places) -> DuckDBRows:
-    """The table's rows for DuckDB, with the columns that the suite names."""
+    """The table's rows for DuckDB, with the columns that the suite names and those that name a row."""
     from ingest.quality.duckdb_rows import DuckDBRows
 
-    return DuckDBRows(places.target, state, sorted({name for each in suite.expectations for name in each.named}))
+    return DuckDBRows(places.target, state, sorted({*shown_ids(suite), *(name for each in suite.expectations for name in each.named)}))
 
 
 def too_many(rows: int) -> str | None:

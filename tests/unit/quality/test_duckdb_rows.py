@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest.delta.delta_log import DeltaLog
+from ingest.quality import duckdb_rows as module
 from ingest.quality import gx
 from ingest.quality.duckdb_rows import DuckDBRows
 from ingest.quality.scope import Slice
@@ -51,11 +52,11 @@ def test_a_column_or_field_that_an_older_file_lacks_is_null(tmp_path: Path) -> N
     write_deltalake(tmp_path, pa.table({"id": ["a"], "st": [{"x": 1}]}))
     newer = pa.table({"id": ["b"], "st": [{"x": 2, "y": "t"}], "at": pa.array([NOON], pa.timestamp("us", "UTC")), "n": [5]})
     write_deltalake(tmp_path, newer, mode="append", schema_mode="merge")
-    first, second = read(tmp_path, "st.y", "N")
+    first, second = read(tmp_path, "id", "st", "at", "N", "st.y")
     assert first == {"id": "a", "st": {"x": 1, "y": None}, "at": None, "N": None, "st.y": None}
     assert second == {"id": "b", "st": {"x": 2, "y": "t"}, "at": NOON.replace(tzinfo=None), "N": 5, "st.y": "t"}
     DeltaTable(tmp_path).delete()
-    assert read(tmp_path) == []
+    assert read(tmp_path, "id") == []
 
 
 def test_partition_columns_have_their_values_from_the_log(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_partition_columns_have_their_values_from_the_log(tmp_path: Path) -> Non
     days, texts = [date(2024, 2, 29), None, date(1, 1, 1)], ["a/b=c", None, "1"]
     at = pa.array([NOON, None, NOON], pa.timestamp("us", "UTC"))
     write_deltalake(tmp_path, pa.table({"id": ["a", "b", "c"], "day": days, "p": texts, "at": at}), partition_by=["day", "p", "at"])
-    assert [(row["day"], row["p"], row["at"]) for row in read(tmp_path)] == [
+    assert [(row["day"], row["p"], row["at"]) for row in read(tmp_path, "id", "day", "p", "at")] == [
         (days[0], "a/b=c", NOON.replace(tzinfo=None)),
         (None, None, None),
         (days[2], "1", NOON.replace(tzinfo=None)),
@@ -76,7 +77,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
         write_deltalake(tmp_path / "axb1c", pa.table({"id": [each]}), mode="append")
     shutil.copytree(tmp_path / "axb1c", tmp_path / name)
     write_deltalake(tmp_path / "axb1c", pa.table({"id": ["of another table"]}), mode="append")
-    assert [row["id"] for row in read(tmp_path / name)] == ["a", "b"]
+    assert [row["id"] for row in read(tmp_path / name, "id")] == ["a", "b"]
 
 
 def test_only_files_that_can_have_rows_of_the_slices_are_read_and_only_their_rows_are_seen(tmp_path: Path) -> None:
@@ -85,11 +86,25 @@ def test_only_files_that_can_have_rows_of_the_slices_are_read_and_only_their_row
         rows = {"id": ids, "_epoch": pa.array([epoch] * 2, pa.int32()), "_batch": pa.array(batches, pa.int64())}
         write_deltalake(tmp_path, pa.table(rows), mode="append")
     slices = (Slice(1, 3, 3), Slice(2, 2, 5))
-    assert [row["id"] for row in read(tmp_path, slices=slices)] == ["1 3", "2 2", "2 2"]
+    assert [row["id"] for row in read(tmp_path, "id", slices=slices)] == ["1 3", "2 2", "2 2"]
     with rows_of(tmp_path) as found:
         assert (found.most(None), found.most(slices), len(found.paths(slices))) == (6, 4, 2)
         assert found.most((Slice(3, 1, 9),)) == 0
-    assert read(tmp_path, slices=(Slice(3, 1, 9),)) == []
+    assert read(tmp_path, "id", slices=(Slice(3, 1, 9),)) == []
+
+
+def test_the_rows_of_many_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in ("a", "b"):
+        write_deltalake(tmp_path, pa.table({"id": [each], "n": [1]}), mode="append")
+    monkeypatch.setattr(module, "FILES_MAX", 1)
+    with rows_of(tmp_path, "ID") as rows:
+        rows.view("v", None)
+        assert rows.connection.execute("SELECT table_type FROM information_schema.tables").fetchall() == [("BASE TABLE",)]
+        assert rows.connection.execute("FROM v ORDER BY 1").fetchall() == [("a",), ("b",)], "only the columns that are read"
+        config = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "ID"}}
+        with closing(gx.Runner("t", rows.database)) as runner:
+            (found,) = runner.run([config], "v", {}, form=gx.SUMMARY, index=("ID",), samples=1)
+        assert found["success"]
 
 
 def test_rows_are_counted_in_a_file_without_statistics(tmp_path: Path) -> None:
@@ -106,7 +121,7 @@ def test_rows_are_counted_in_a_file_without_statistics(tmp_path: Path) -> None:
 def test_a_check_leaves_no_database_in_memory(tmp_path: Path) -> None:
     """During a run that never ends, each check would leave one."""
     write_deltalake(tmp_path, pa.table({"id": ["a", "b"]}))
-    with rows_of(tmp_path) as rows:
+    with rows_of(tmp_path, "id") as rows:
         rows.view("v", None)
         name = f":memory:{rows.database}"
         config = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
@@ -126,7 +141,7 @@ ZONES = """
 import sys
 from tests.unit.quality.test_duckdb_rows import read
 from pathlib import Path
-print([(str(row["at"]), str(row["st.at"])) for row in read(Path(sys.argv[1]), "st.at")])
+print([(str(row["at"]), str(row["st.at"])) for row in read(Path(sys.argv[1]), "id", "at", "st.at")])
 """
 
 

@@ -108,6 +108,7 @@ def test_a_pattern_that_java_and_re2_may_read_otherwise_takes_spark(tmp_path: Pa
 def test_two_spellings_of_a_column_take_spark(tmp_path: Path) -> None:
     found = because(tmp_path, "column_mean_to_be_between", column="n", row_condition='col("N") > 1', condition_parser="great_expectations")
     assert found == "writes the column n as N"
+    assert because(tmp_path, "column_values_to_be_unique", column="ID") == "writes the column id as ID", "samples have the id's own name"
 
 
 @pytest.mark.parametrize(
