@@ -439,6 +439,7 @@ def test_copies_of_a_compound_key_are_named_by_their_ids(desk: Callable[..., Des
     assert sorted(sample_ids(row)) == ["a3/3/2026-01-02", "a3/3/2026-01-02", "a5/5/2026-01-02", "a5/5/2026-01-02"]
 
 
+@pytest.mark.slow
 def test_an_older_table_of_results_gets_the_column_of_the_engine_and_another_engine_covers_all_rows(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     table.batch(order("a", status="paid"))
