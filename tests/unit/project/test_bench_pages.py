@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import decoders, growth, latency, producer, quality, relay, rivals, scale, sink, start, throughput, verify
+from bench import decoders, growth, latency, producer, relay, rivals, scale, sink, start, throughput, verify
 from bench.result import age
 
 pytestmark = pytest.mark.unit
@@ -47,7 +47,6 @@ def result_of(name: str) -> dict[str, Any]:
         ("growth", growth.page),
         ("verify", verify.markdown),
         ("producer", producer.page),
-        ("quality", quality.page),
         ("relay", relay.page),
         ("sink", sink.page),
     ],
@@ -116,13 +115,6 @@ def test_the_numbers_for_scale_and_growth_on_the_page_of_costs_were_measured() -
     assert f"a batch takes {rising:.2f} times as long at 100 million rows" in text and f"with random ones {random:.2f} times" in text
     readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
     assert f"takes {rising:.2f} times as long as at one million with rising ids, and {random:.2f} times with random ones" in readme
-
-
-def test_the_durations_of_a_check_on_the_quality_page_were_measured() -> None:
-    text = (PROJECT / "docs" / "how-to" / "quality.md").read_text(encoding="utf-8")
-    for each in result_of("quality")["sizes"]:
-        figures = (statistics.median(run[name] for run in each["runs"]) for name in ("wall_s", "processor_s", "memory_gb"))
-        assert f"| {each['rows']:,} | {each['engine']} | {' | '.join(f'{figure:.1f}' for figure in figures)} |" in text
 
 
 def test_the_speed_of_transactions_on_the_delivery_page_was_measured() -> None:
