@@ -35,7 +35,7 @@ def _without_escapes(pattern: str) -> str:
         known = _CLASSES.get(letter.lower())
         if known is not None and (letter.islower() or not inside):
             return known if inside else f"[{'' if letter.islower() else '^'}{known}]"
-        if letter and letter in "./$+*?(){}|@#%&,:;=!<>~'\"" or (letter == "-" and not inside):
+        if (letter and letter in "./$+*?(){}|@#%&,:;=!<>~'\"") or (letter == "-" and not inside):
             return letter if inside else f"[{letter}]"
         raise Untranslatable(f"the pattern {pattern!r}: \\{letter}; Java and RE2 may differ")
 
