@@ -33,7 +33,7 @@ from ingest.runtime.places import Places
 LEVELS, SEGMENTS_MAX = 16, 32
 # A file that a killed process was writing is older.
 UNFINISHED_S = 3600.0
-SAY_EVERY_S, AGAIN_S = 10.0, 60.0
+SAY_EVERY_S, SAY_ROWS, AGAIN_S = 10.0, 1_000_000, 60.0
 
 
 class Readable(InTable, InPartition, Protocol):
@@ -44,7 +44,7 @@ class IdIndex:
     """The segments in a local folder, at most `bytes_max` together. An object serves one thread; any number may share the folder."""
 
     def __init__(self, folder: Path, bytes_max: int, say: Callable[[str], None] = lambda _: None) -> None:
-        self._folder, self._say, self._said_at = folder, say, time.monotonic()
+        self._folder, self._say, self._said_at, self._unsaid = folder, say, time.monotonic(), 0
         self._known: dict[str, Segment] = {}
         self._secret = os.urandom(32).hex()
         self._read: set[str] = set()  # files that were read and have no segment
@@ -113,9 +113,11 @@ class IdIndex:
             self._again_at = time.monotonic() + AGAIN_S
             return False
         self._read.discard(file.path)
-        if time.monotonic() - self._said_at > SAY_EVERY_S:
-            self._said_at = time.monotonic()
-            self._say(f"event ids are being indexed: {sum(segment.rows for segment in segments) + rows:,} rows so far")
+        now, self._unsaid = time.monotonic(), self._unsaid + rows
+        if now - self._said_at > SAY_EVERY_S:
+            if self._unsaid >= SAY_ROWS:  # fewer are those of a run's own batches
+                self._say(f"event ids are being indexed: {sum(segment.rows for segment in segments) + rows:,} rows so far")
+            self._said_at, self._unsaid = now, 0
         return True
 
     def follow(self, target: LiveTable, schema: pa.Schema, group: Sequence[DataFile], file: Readable) -> None:

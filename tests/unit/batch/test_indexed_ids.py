@@ -290,13 +290,17 @@ def test_levels_stay_few_however_many_files_come(tmp_path: Path) -> None:
 
 
 def test_a_long_first_batch_says_how_far_the_index_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The few rows of each batch of a run are no news."""
     monkeypatch.setattr(id_index, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(id_index, "SAY_ROWS", 10)
     said: list[str] = []
     desk = LocalDesk(contract(), tmp_path)
-    write(desk, random_ids(10))
+    write(desk, random_ids(9, 2))
     live(desk).ids = IdIndex.of(desk.places, said.append)
     write(desk, random_ids(10, 1))
-    assert said == ["shop.orders: event ids are being indexed: 10 rows so far"]
+    assert said == []
+    write(desk, random_ids(1, 3))
+    assert said == ["shop.orders: event ids are being indexed: 19 rows so far"]
 
 
 @pytest.mark.parametrize(
