@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import decoders, growth, latency, producer, relay, rivals, scale, sink, start, throughput, verify
+from bench import decoders, growth, latency, producer, quality, relay, rivals, scale, sink, start, throughput, verify
 from bench.result import age
 
 pytestmark = pytest.mark.unit
@@ -46,6 +46,7 @@ def result_of(name: str) -> dict[str, Any]:
         ("scale", scale.page),
         ("growth", growth.page),
         ("verify", verify.markdown),
+        ("quality", quality.page),
         ("producer", producer.page),
         ("relay", relay.page),
         ("sink", sink.page),
@@ -137,3 +138,13 @@ def test_make_bench_runs_existing_modules_with_options_that_they_support() -> No
     for module, more, _ in runs:
         text = (PROJECT / "bench" / f"{module}.py").read_text(encoding="utf-8")
         assert all(f'"{option}"' in text for option in ("--json", *re.findall(r"--\w+", more))), module
+
+
+def test_the_durations_of_a_check_on_the_quality_page_were_measured() -> None:
+    text = (PROJECT / "docs" / "how-to" / "quality.md").read_text(encoding="utf-8")
+    found: dict[int, list[str]] = {}
+    for each in result_of("quality")["sizes"]:
+        found.setdefault(each["rows"], []).append(f"{statistics.median(run['wall_s'] for run in each['runs']):.1f}")
+    assert [
+        f"| {rows:,} | {' | '.join(medians)} |" for rows, medians in found.items() if f"| {rows:,} | {' | '.join(medians)} |" not in text
+    ] == []
