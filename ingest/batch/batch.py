@@ -91,6 +91,11 @@ class Table:
         self.refuse_lost()
         return self.epoch.writer.batch_commit(Batch(), number, self.epoch.look_back.again(), postings)
 
+    def planned(self, spark_number: int) -> Planned:
+        """The batch as Spark planned it. Raises as `offsets.planned`."""
+        numbers = {name: source for source, name in self.epoch.topics.items()}
+        return planned(self.files, self.epoch.checkpoint, spark_number, self.starts, numbers)
+
     def read_before(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether an earlier batch has read any of these offsets."""
         return any(each.start < each.end and each.start < self.epoch.read_before.get(each.of, 0) for each in ranges)
@@ -162,8 +167,7 @@ def begin(table: Table, spark_number: int) -> tuple[int, Planned, bool]:
     """Steps 1 and 2: the batch's number, its offset range, and whether earlier batches have read any of its offsets."""
     # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
     number = spark_number + FIRST_BATCH
-    numbers = {name: source for source, name in table.epoch.topics.items()}
-    plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts, numbers)
+    plan = table.planned(spark_number)
     crash_points.at("after_offset_log", number)
 
     # 2 Check that this run still owns the table, that nobody has changed the tables since its last look, and that the topic's log is still

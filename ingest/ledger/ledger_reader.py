@@ -45,6 +45,11 @@ class Newest:
     version: int | None = None
     read_to: Mapping[Partition, Position] = field(default_factory=dict)
 
+    @property
+    def active(self) -> frozenset[int]:
+        """The numbers of the topics that its epoch reads."""
+        return frozenset(number for number, _ in self.ends)
+
 
 @dataclass(frozen=True)
 class LedgerState:

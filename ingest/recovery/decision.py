@@ -57,7 +57,7 @@ def decide(state: StartState, starting_offsets: Literal["earliest", "latest"] = 
         firsts = topics.firsts if topics is not None else {}
         partitions = sorted({*newest.ends, *firsts})
         # A topic that joins is read from its first record, a partition that was added to a known topic from offset 0.
-        joins = frozenset(number for number, _ in firsts) - {number for number, _ in newest.ends}
+        joins = frozenset(number for number, _ in firsts) - newest.active
         return Start({of: newest.ends.get(of, firsts[of] if of[0] in joins else 0) for of in partitions}, joins=joins)
     if topics is None:
         return Start({}, first=True)
@@ -161,10 +161,9 @@ CHECKS: tuple[Callable[[StartState], Refused | None], ...] = (
 
 def _broker_refusals(state: StartState, topics: Numbered, newest: Newest) -> Iterator[Refused]:
     """Those of each topic that the newest epoch has read, in the order of their numbers, and of those that earlier ones have read."""
-    active = {number for number, _ in newest.ends}
-    if back := sorted(topics.states.keys() & set(range(len(newest.sources))) - active):
+    if back := sorted(number for number in topics.states.keys() - newest.active if number < len(newest.sources)):
         yield refusals.topic_back(state.name, [topics.sources[number].name for number in back])
-    for number in sorted(active):
+    for number in sorted(newest.active):
         if number in topics.states:
             yield from _of_topic(state, number, topics.states[number], of_source(newest.ends, number))
         else:  # offsets of one topic mean nothing in another

@@ -150,7 +150,7 @@ def refuse(state: StartState, aim: Aim) -> None:
     if newest is None or aim.kind not in ("table", "offsets"):
         return
     given = set(dict(aim.offsets))
-    for number in sorted({number for number, _ in newest.ends} - topics.states.keys()):
+    for number in sorted(newest.active - topics.states.keys()):
         before = newest.sources[number]
         now = next((each for each in topics.states.values() if each.topic.name == before.name), None)
         # A topic that left the contract is left out. One that was recreated needs an offset for each partition.

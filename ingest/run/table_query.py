@@ -28,7 +28,7 @@ from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.id_index import IdIndex
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.leader_epochs import LeaderEpochs
-from ingest.kafka.offsets import of_source, planned
+from ingest.kafka.offsets import of_source
 from ingest.kafka.query_failure import stopped
 from ingest.kafka.topic import Ends, Topic, still_the_same, topic_states, topics_of
 from ingest.kafka.topic_state import TopicState
@@ -303,10 +303,7 @@ class TableQuery:
     def _ranges(self, number: int) -> str:
         with suppress(Exception):
             assert self._table is not None
-            epoch = self._table.epoch
-            numbers = {name: source for source, name in epoch.topics.items()}
-            plan = planned(self._table.files, epoch.checkpoint, number, self._table.starts, numbers)
-            return f", offsets {' '.join(map(str, plan.ranges))}"
+            return f", offsets {' '.join(map(str, self._table.planned(number).ranges))}"
         return ""
 
     def _upkeep_due(self) -> Literal["beside", "between"] | None:

@@ -26,7 +26,7 @@ from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import DataFusion
 from ingest.delta.direct_writer import DirectWriter
 from ingest.delta.id_index import IdIndex
-from ingest.kafka.offsets import Partition, planned
+from ingest.kafka.offsets import Partition
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.books import read_books
 from ingest.recovery.epoch import open_epoch
@@ -150,10 +150,8 @@ class LocalDesk:
     def batch(self, tasks: Tasks, sizes: Sizes = MEMORY) -> tuple[_Batch, Staged]:
         """The next batch, staged and not committed."""
         self._plan(tasks)
-        plan = planned(
-            LocalFiles(), self.table.epoch.checkpoint, self._number, self.table.starts, {self.contract.source.topic: 0, SECOND: 1}
-        )
         with staged_by(sizes):
+            plan = self.table.planned(self._number)
             batch = _Batch(frame(tasks, sizes), self.table, self._number + 2, plan, self.writer)  # type: ignore[arg-type]
             return batch, batch.stage()
 
