@@ -45,3 +45,12 @@ class Scene(Lake):
         file.parent.mkdir(parents=True)
         content = {"epoch": epoch, "table_id": table_id or self.snapshots().table_id, "topic": TOPIC.name, "topic_id": TOPIC.id}
         file.write_text(json.dumps(content) if text is None else text, encoding="utf-8")
+
+
+def one_batch(folder: Path) -> Scene:
+    """A scene in which one batch has read up to 10, with two quarantined records, and the ledger has it."""
+    scene = Scene(folder)
+    scene.first()
+    scene.batch(0, 10, range(8), (8, 9))
+    scene.keep()
+    return scene

@@ -19,18 +19,14 @@ from ingest.run.application import MANY, Application, Interrupted
 from ingest.run.display import Display
 from ingest.run.table_query import Trigger
 from ingest.runtime.errors import IngestError, Refused
-from tests.unit.recovery.engine_scene import Scene
+from tests.unit.recovery.engine_scene import Scene, one_batch
 from tests.unit.verify.proof_lake import CONTRACT, TOPIC
 
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(contract_change, "changes", lambda *_: [])  # the scene's tables have fewer columns than a contract requires
-    scene = Scene(tmp_path)
-    scene.first()
-    scene.batch(0, 10, range(8), (8, 9))
-    scene.keep()
-    return scene
+    return one_batch(tmp_path)
 
 
 def is_idle(scene: Scene, first: int = 0, end: int = 10, decided: int | None = None, **more: tuple[int, int]) -> bool:

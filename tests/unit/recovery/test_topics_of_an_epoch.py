@@ -18,7 +18,7 @@ from ingest.recovery.idle import waiting
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.runtime.errors import Refused
-from tests.unit.recovery.engine_scene import Scene
+from tests.unit.recovery.engine_scene import Scene, one_batch
 from tests.unit.verify.proof_lake import CONTRACT, TOPIC
 
 pytestmark = pytest.mark.unit
@@ -32,11 +32,7 @@ TO_TABLE = Seeking(Aim("table"), accept_gap=False, reason="--to table")
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """One batch has read `orders` up to 10."""
     monkeypatch.setattr(contract_change, "changes", lambda *_: [])  # the scene's tables have fewer columns than a contract requires
-    scene = Scene(tmp_path)
-    scene.first()
-    scene.batch(0, 10, range(8), (8, 9))
-    scene.keep()
-    return scene
+    return one_batch(tmp_path)
 
 
 def opened(scene: Scene, *broker: TopicState, seeking: Seeking | None = None, statement: Statement | None = None) -> Epoch:
